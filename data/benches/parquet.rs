@@ -1,5 +1,5 @@
-//! How fast batches go into Parquet files and come out, compared with the parquet crate alone on the same columns, alternately. Fails where
-//! either takes more than twice as long.
+//! The speed of writing batches to Parquet files and of reading them, compared with the parquet crate alone on the same
+//! columns, alternately. Fails if either takes more than twice as long.
 //!
 //! `cargo bench -p rollmesh-data --all-features --bench parquet [-- TURNS]`; figures are in `docs/performance.md`.
 
@@ -21,13 +21,13 @@ use rollmesh_data::{
     parquet::{ParquetOptions, ParquetStream, ParquetWriter},
 };
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const BATCHES: usize = 50;
 const ROWS: usize = 2000;
-/// The most that either may take, in times of the crate alone.
+/// Maximum duration of either, as a multiple of the crate's alone.
 const PROMISE: f64 = 2.0;
 
 fn floats(rows: usize, from: usize) -> Vec<f32> {
@@ -53,7 +53,8 @@ fn batch(number: usize) -> SampleBatch {
     with().expect("columns of one length")
 }
 
-/// The same columns as Arrow's arrays, without ours that say what a table cannot.
+/// Returns the same columns as Arrow's arrays, without our additional columns for properties that a table cannot
+/// represent.
 fn record_batch(batch: &SampleBatch) -> RecordBatch {
     let item = Arc::new(Field::new("element", DataType::Float32, false));
     let vectors = |key| {
@@ -82,7 +83,7 @@ fn record_batch(batch: &SampleBatch) -> RecordBatch {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // As a test it shows that it runs.
+    // As a test it only runs once.
     let is_test = !arguments.iter().any(|argument| argument == "--bench");
     let turns = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(if is_test { 1 } else { 31 });
     let files = Files::new();
@@ -97,19 +98,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Times of both in turns; prints them, and gives the median of their ratios.
+/// Measures both alternately, prints the times, and returns the median of their ratios.
 fn compare(what: &str, turns: usize, mut alone: impl FnMut(), mut ours: impl FnMut()) -> f64 {
     let seconds = |work: &mut dyn FnMut()| {
         let begun = Instant::now();
         work();
         begun.elapsed().as_secs_f64()
     };
-    // The first time pages are taken, and files made.
+    // The first calls allocate memory and create the files.
     alone();
     ours();
     let mut all: Vec<(f64, f64)> = Vec::with_capacity(turns);
     for turn in 0..turns.max(1) {
-        // Who comes second may find the machine warmer, or hotter.
+        // The order alternates, since the second one may run with warmer caches, or on a hotter machine.
         let (alone, ours) = match turn % 2 {
             0 => (seconds(&mut alone), seconds(&mut ours)),
             _ => {

@@ -1,4 +1,4 @@
-//! Files that appear as a whole.
+//! Atomic replacement of files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// Who may read a new file, and what it survives.
+/// The permissions of a new file, and its durability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// The user's default permissions. The file is on the disk when it is written: it survives a power failure.

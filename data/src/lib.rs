@@ -9,10 +9,10 @@
 //! - [`limits`]: memory limits of readers.
 //!
 //! Readers do not trust their input: they check sizes before they allocate memory, and never execute code from a file.
-//! Reading uses at most the declared buffer and a few MiB, see [`limits`]; only the tables of an HDF5 file that was made to do
-//! harm take a few times the buffer. A damaged file gives a typed error.
+//! Reading uses at most the declared buffer and a few MiB, see [`limits`]; only the tables of a malicious HDF5 file
+//! take a few times the buffer. A damaged file gives a typed error.
 //!
-//! The host, see `rollmesh::offline`, decides which files a name means, decodes ahead in threads, and names the files that
+//! The host, see `rollmesh::offline`, resolves names to files, decodes ahead in threads, and names the files that
 //! it writes; this crate does none of these.
 //!
 //! ```

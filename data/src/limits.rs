@@ -1,7 +1,7 @@
 //! Defines the memory limits of all readers.
 //!
-//! The caller of a reader declares a buffer, and the reader does not exceed it, whatever sizes the file declares, but for a
-//! few MiB of what its decoders hold.
+//! The caller of a reader declares a buffer, and the reader does not exceed it, whatever sizes the file declares,
+//! except for a few MiB in its decoders.
 
 /// The default buffer of data set readers: 64 MiB.
 pub const DEFAULT_BUFFER: usize = 64 << 20;

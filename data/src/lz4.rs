@@ -6,7 +6,7 @@ use lz4_flex::frame::{BlockMode, FrameDecoder, FrameEncoder, FrameInfo};
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4D, 0x18];
 
-/// Why a frame cannot be read.
+/// An error of reading a frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Lz4Error {
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(decompress(&[&frame[..], &frame].concat(), 99), Err(Lz4Error::Short));
     }
 
-    /// As `lz4.frame` writes by default, and with all checksums.
+    /// The frames are those of `lz4.frame` by default, and with all checksums.
     #[test]
     fn linked_blocks_and_checksums_are_read() {
         let info = FrameInfo::new().block_mode(BlockMode::Linked).block_size(BlockSize::Max64KB);

@@ -1,6 +1,6 @@
 """Checks the manifests of this folder by the schemas of Kubernetes, strictly. Needs `kubernetes-validate`.
 
-The schema of a RayCluster is not among those: its fields are compared with a list, and its pods are checked as pods.
+They do not include a RayCluster: its fields are compared with a list, and its pods are checked as pods.
 """
 
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 
-# A release that clouds still offer.
+# A release that cloud providers still offer.
 VERSION = "1.31"
 RAY_CLUSTER = {"enableInTreeAutoscaling", "headGroupSpec", "workerGroupSpecs"}
 RAY_GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
@@ -29,7 +29,7 @@ def check(document: dict) -> None:
 
 
 def references(documents: list[dict]) -> None:
-    """Names that refer to other objects of the manifests exist, and selectors select their own pods."""
+    """Checks that names of other objects in the manifests exist, and that selectors select their own pods."""
     claims = {document["metadata"]["name"] for document in documents if document["kind"] == "PersistentVolumeClaim"}
     for deployment in (document for document in documents if document["kind"] == "Deployment"):
         template = deployment["spec"]["template"]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates what rollmesh.yaml needs besides itself: the secrets `rollmesh-hub`, with a certificate and hashes of tokens, and
+# Creates the secrets that rollmesh.yaml needs: `rollmesh-hub`, with a certificate and hashes of tokens, and
 # `rollmesh-worker`, with the workers' token and the certificate. Writes the operator's token to ./operator.token.
 # The certificate is valid for 365 days: `secrets.sh --renew` replaces it in both secrets, keeps the tokens, and restarts the pods.
 # Needs rollmesh, openssl and kubectl; further arguments go to kubectl, for example --namespace.

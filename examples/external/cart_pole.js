@@ -1,19 +1,19 @@
 /**
- * Poles that are simulated here, and balanced by the policy that a hub is learning from them. One is shown as it moves in
- * reality; the others run as fast as the hub answers.
+ * Poles that are simulated here, and balanced by the policy that a hub is training with them. One is shown in real
+ * time; the others run as fast as the hub answers.
  */
 
 import { Client } from './rollmesh_client.js';
 
-/** Steps of the simulated seconds that are shown. */
+/** Duration of a shown step. */
 const STEP_MS = 20;
-/** Episodes at the same time, the shown one included. */
+/** Maximum number of concurrent episodes, including the shown one. */
 const MAX_POLES = 8;
 const MAX_STEPS = 500;
-/** What a push adds to the cart's speed. */
+/** The speed that a push adds to the cart. */
 const PUSH = 1.2;
 
-/** CartPole-v1 (Barto, Sutton, Anderson 1983), with a hand that may push. */
+/** CartPole-v1 (Barto, Sutton, Anderson 1983), with pushes by the user. */
 class CartPole {
   state = [0, 0, 0, 0];
   steps = 0;
@@ -51,7 +51,7 @@ const shown = new CartPole();
 const returns = [];
 let client = null, isPaused = false, poles = 0, steps = 0, mean = NaN;
 
-/** Plays episodes for as long as `goesOn` says so. The shown pole moves as in reality, unless the hub is slower. */
+/** Plays episodes while `goesOn` returns true. The shown pole moves in real time, unless the hub is slower. */
 async function play(pole, goesOn) {
   const isShown = pole === shown;
   let due = performance.now();
@@ -72,7 +72,7 @@ async function play(pole, goesOn) {
         if (over) await episode.endEpisode(pole.state, { truncated: !fallen });
       }
     } catch (error) {
-      // After a long pause, for example, the hub has given the episode up: the next one, then.
+      // The hub has abandoned the episode, for example after a long pause: start the next one.
       if (error.code === 'timed_out' || error.code === 'lost') continue;
       throw error;
     }
@@ -81,7 +81,7 @@ async function play(pole, goesOn) {
   }
 }
 
-/** Lets as many poles run next to the shown one as there is space for. */
+/** Starts as many other poles as the limits allow. */
 function fill() {
   const isWanted = (number) => () => element('crowd').checked && number < Math.min(MAX_POLES, client.maxEpisodes) - 1;
   while (isWanted(poles)()) {
@@ -101,7 +101,7 @@ function add(episodeReturn) {
   element('best').textContent = Math.max(Number(element('best').textContent) || 0, episodeReturn);
 }
 
-/** Errors of an episode are errors of the connection, which reports them itself, except mistakes of this page. */
+/** Shows an error of an episode, unless the connection reports it itself. */
 function fail(error) {
   if (error.name === 'HubError' || error.code === 'stopped') return;
   say('offline', error.message);
@@ -113,7 +113,7 @@ function say(state, text) {
   element('status').textContent = text;
 }
 
-/** Where the hub is and what lets us in: from the address, which forgets it, else from before, else from a person. */
+/** Returns the hub's address and the token, from the page's address, which is then cleared, else from the session. */
 function credentials() {
   const given = new URLSearchParams(location.hash.slice(1));
   if (given.has('token')) {
@@ -178,7 +178,7 @@ document.addEventListener('keydown', (event) => {
   event.preventDefault();
 });
 
-/** A canvas in pixels of the screen, and what its colours are now. */
+/** Returns a canvas in pixels of the screen, with its current colours. */
 function prepared(id) {
   const canvas = element(id), scale = devicePixelRatio || 1;
   const { clientWidth: width, clientHeight: height } = canvas;
@@ -198,12 +198,12 @@ function drawWorld() {
     context.roundRect(left, top, wide, tall, radius);
     context.fill();
   };
-  // The track, and where it ends.
+  // The track and its ends.
   context.fillStyle = colour('line');
   round(width / 2 - 2.4 * unit, ground + unit * 0.2, 4.8 * unit, 6, 3);
   context.fillStyle = colour('line-strong');
   for (const end of [-2.4, 2.4]) round(width / 2 + end * unit - 3, ground - unit * 0.05, 6, unit * 0.25 + 6, 3);
-  // How far the pole may lean.
+  // The maximum angle of the pole.
   context.fillStyle = colour('accent-soft');
   context.globalAlpha = 0.55;
   context.beginPath();
@@ -211,7 +211,7 @@ function drawWorld() {
   context.arc(cart, ground - unit * 0.16, unit * 1.75, (-90 - 12) * (Math.PI / 180), (-90 + 12) * (Math.PI / 180));
   context.fill();
   context.globalAlpha = 1;
-  // The cart, and which way it is driven.
+  // The cart, and the direction of its force.
   context.fillStyle = colour('ink');
   round(cart - unit * 0.36, ground - unit * 0.18, unit * 0.72, unit * 0.32, unit * 0.08);
   if (shown.action !== null) {
@@ -284,7 +284,7 @@ function drawCurve() {
   context.stroke();
 }
 
-// Whatever changes how the curve looks lets it be drawn immediately.
+// A change of the curve's size or colours redraws it immediately.
 let drawn = -1;
 new ResizeObserver(() => (drawn = -1)).observe(element('curve'));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => (drawn = -1));

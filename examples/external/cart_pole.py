@@ -3,7 +3,7 @@
     rollmesh train --config examples/external/cart_pole.toml --listen 127.0.0.1:7878
     ROLLMESH_TOKEN=… python3 examples/external/cart_pole.py --hub ws://127.0.0.1:7878
 
-Uses Gymnasium's CartPole-v1 where that is installed, else the same equations from here.
+Uses Gymnasium's CartPole-v1 if that is installed, else the same equations in this file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ except ImportError:
 
 
 class CartPole:
-    """CartPole-v1 (Barto, Sutton, Anderson 1983): what is needed of Gymnasium's interface."""
+    """CartPole-v1 (Barto, Sutton, Anderson 1983), with the necessary part of Gymnasium's interface."""
 
     def reset(self, seed: int) -> Tuple[List[float], dict]:
         draw = random.Random(seed)

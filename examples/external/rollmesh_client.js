@@ -1,5 +1,5 @@
 /**
- * A client of a rollmesh hub: drives episodes of a world of its own with the policy that the hub is learning.
+ * A client of a rollmesh hub: runs episodes of its own environment with the policy that the hub is training.
  *
  * One module without dependencies, for browsers and for Node: 22 and newer as they are, 20 and 21 with
  * `node --experimental-websocket`, others with any class like the browser's, `Client.connect(url, token, { WebSocket })`.
@@ -26,7 +26,7 @@
 
 /** @typedef {number | string} AgentId */
 /** @typedef {number | boolean | ArrayLike<number | boolean>} Row A number, or as many as the space has, row-major. */
-/** @typedef {Row | Record<AgentId, Row>} Rows The row of the only agent; of several agents one for each that is meant. */
+/** @typedef {Row | Record<AgentId, Row>} Rows The row of the only agent; of several agents the rows by agent. */
 /** @typedef {number | number[]} Action A number for a discrete space, else as many as the space has. */
 /**
  * @typedef {object} Spaces An agent's spaces and the types of their elements.
@@ -48,7 +48,7 @@ const FIRST_PAUSE = 100, LONGEST_PAUSE = 5000;
 /** After these there is no episode to continue with. */
 const FINAL_CODES = ['not_open', 'lost', 'stopped', 'timed_out'];
 
-/** Bytes of an element, how to write it and how to read it. */
+/** Bytes of an element, and the functions that write and read it. */
 const TYPES = {
   float32: [4, (view, at, value) => view.setFloat32(at, value, true), (view, at) => view.getFloat32(at, true)],
   float64: [8, (view, at, value) => view.setFloat64(at, value, true), (view, at) => view.getFloat64(at, true)],
@@ -58,7 +58,7 @@ const TYPES = {
   bool: [1, (view, at, value) => view.setUint8(at, value ? 1 : 0), (view, at) => view.getUint8(at)],
 };
 
-/** The hub refused the client, said goodbye, or the connection broke. The client is of no more use. */
+/** The hub refused the client, said goodbye, or the connection broke. The client cannot be used any more. */
 export class HubError extends Error {
   name = 'HubError';
 }
@@ -71,8 +71,9 @@ export class EpisodeError extends Error {
   constructor(code, reason) {
     super(reason);
     /**
-     * For programs. After `lost` (the sampler began anew, or the client has connected again) and `timed_out` (the client said
-     * nothing of the episode for too long) start another one; after `stopped` no sampler remains. The others are mistakes of the caller.
+     * The code, for programs. After `lost` (the sampler restarted, or the client has connected again) and `timed_out`
+     * (the client sent nothing about the episode for too long) start another one; after `stopped` no sampler remains.
+     * The others are mistakes of the caller.
      *
      * @type {'not_open' | 'lost' | 'already_open' | 'bad_rows' | 'bad_observation' | 'bad_action' | 'out_of_turn' | 'too_many' | 'stopped' | 'timed_out'}
      */
@@ -84,9 +85,9 @@ export class EpisodeError extends Error {
 export class Client {
   /** Names or numbers of the agents. @type {AgentId[]} */
   agents = [];
-  /** By agent. @type {Record<AgentId, Spaces>} */
+  /** The spaces by agent. @type {Record<AgentId, Spaces>} */
   spaces = {};
-  /** How many episodes may be open at the same time, those of all clients together. */
+  /** The maximum number of open episodes, those of all clients together. */
   maxEpisodes = 0;
   /** Resolves when the connection is over, with the reason. @type {Promise<HubError>} */
   closed;
@@ -94,12 +95,12 @@ export class Client {
   #socket;
   #makeSocket;
   #hello;
-  /** Resolves once there is a connection, or none any more. */
+  /** Resolves once there is a connection, or the client is closed. */
   #ready;
   #closed;
   #over = null;
   #nextNumber = 0;
-  /** By number. @type {Map<number, Episode>} */
+  /** The open episodes by number. @type {Map<number, Episode>} */
   #episodes = new Map();
 
   /**
@@ -107,8 +108,8 @@ export class Client {
    *
    * @param {string} url `ws://HOST:PORT` or `wss://HOST:PORT`; Node trusts a self-signed certificate by `NODE_EXTRA_CA_CERTS`
    * @param {string} token 64 hexadecimal digits
-   * @param {{ name?: string, reconnect?: number, WebSocket?: unknown }} [options] a name for people; for how many seconds the
-   *   client tries to connect again when the connection breaks; another class than the global one
+   * @param {{ name?: string, reconnect?: number, WebSocket?: unknown }} [options] a name for users; the seconds for
+   *   which the client tries to connect again when the connection breaks; another class than the global one
    * @returns {Promise<Client>} rejected with a HubError
    */
   static async connect(url, token, { name = 'page', reconnect = 0, WebSocket = globalThis.WebSocket } = {}) {
@@ -161,7 +162,7 @@ export class Client {
   }
 
   /**
-   * The actions of several episodes in one round trip, by episode; the error of one that fails instead of its action.
+   * Returns the actions of several episodes in one round trip, by episode; for a failed one its error instead.
    *
    * @param {Map<Episode, Rows>} observations
    * @returns {Promise<Map<Episode, Action | Record<AgentId, Action> | EpisodeError>>}
@@ -181,7 +182,7 @@ export class Client {
     this.#socket.close();
   }
 
-  /** Connects; resolves with a promise of what ends the connection, in an object, since it would be awaited itself. */
+  /** Connects; resolves with a promise of the connection's end, in an object, since a bare promise would be awaited. */
   #open() {
     return new Promise((resolve, reject) => {
       const socket = this.#makeSocket();
@@ -200,7 +201,7 @@ export class Client {
         try {
           this.#hear(new Uint8Array(data), () => resolve({ broken }));
         } catch (error) {
-          // What the hub says of its end is no reason to stay away.
+          // A goodbye does not prevent a reconnection.
           if (!/goodbye/.test(error.message)) this.#over ??= new HubError(error.message);
           fail(error.message);
           socket.close();
@@ -210,7 +211,7 @@ export class Client {
     });
   }
 
-  /** Connects again whenever the connection breaks, with pauses that double, or is over when that takes too long. */
+  /** Connects again when the connection breaks, with exponential backoff; closes the client after that. */
   async #live(broken, patience) {
     for (;;) {
       let error = await broken, pause = FIRST_PAUSE, again = null;
@@ -225,7 +226,7 @@ export class Client {
           break;
         } catch (failure) {
           error = failure;
-          // Clients of a hub that starts again do not all come at the same time.
+          // Jitter, so that clients of a hub that restarts do not all connect at the same time.
           await new Promise((resolve) => setTimeout(resolve, Math.min(pause * (0.5 + Math.random() / 2), Math.max(end - Date.now(), 0))));
           pause = Math.min(2 * pause, LONGEST_PAUSE);
         }
@@ -266,11 +267,11 @@ export class Client {
   }
 }
 
-/** An episode that continues. Whatever the hub finds wrong with returns is the rejection of the next call. */
+/** An episode in progress. The next call is rejected with an error of returns. */
 export class Episode {
   #client;
   #send;
-  /** Questions without an answer, in order. */
+  /** Requests without an answer, in order. */
   #asked = [];
   #failure = null;
   /** Ended, abandoned or lost. @readonly */
@@ -288,7 +289,7 @@ export class Episode {
   }
 
   /**
-   * The action of the policy that is being learned. With several agents: observations by agent in, actions by agent out.
+   * Returns the action of the policy in training. With several agents: observations by agent in, actions by agent out.
    *
    * @param {Rows} observation
    * @returns {Promise<Action | Record<AgentId, Action>>}
@@ -298,7 +299,7 @@ export class Episode {
   }
 
   /**
-   * Says what was done about an observation without asking the policy.
+   * Logs an action that the caller chose without the policy.
    *
    * @param {Rows} observation
    * @param {Rows} action
@@ -308,7 +309,7 @@ export class Episode {
   }
 
   /**
-   * Says what the latest action brought. Rewards add up until the next observation.
+   * Logs the reward of the latest action. Rewards add up until the next observation.
    *
    * @param {number | Record<AgentId, number>} reward
    * @param {{ info?: unknown, terminated?: Record<AgentId, boolean>, truncated?: Record<AgentId, boolean> }} [more] something
@@ -343,7 +344,7 @@ export class Episode {
     await this.ask(END_EPISODE, [truncated ? 1 : 0], bytes(this.#rows('observation', observation)));
   }
 
-  /** Gives the episode up. What the hub has not sampled of it is discarded. */
+  /** Abandons the episode. The hub discards the steps of it that it has not sampled. */
   async abandon() {
     await this.ask(ABANDON_EPISODE);
   }
@@ -376,7 +377,7 @@ export class Episode {
       if (failure) reject(failure);
       else resolve(answer);
     }
-    // Nothing more comes of an episode that is over.
+    // An episode that is over receives no more answers.
     if (this.isOver) this.lose(failure ?? new EpisodeError(1, 'the episode is over: start another one'));
   }
 
@@ -390,7 +391,7 @@ export class Episode {
     return place;
   }
 
-  /** Rows by agent as bytes. */
+  /** Encodes rows by agent as bytes. */
   #rows(of, rows) {
     const all = this.#isMultiAgent() ? Object.entries(rows) : [[0, rows]];
     const parts = all.map(([agent, row]) => {
@@ -419,21 +420,21 @@ export class Episode {
   }
 }
 
-/** Numbers in a point of a space. */
+/** Returns the number of elements in a point of a space. */
 function elements({ type, shape, nvec, n, spaces }) {
   if (type === 'box') return shape.reduce((product, size) => product * size, 1);
   if (type === 'tuple' || type === 'dict') return Object.values(spaces).reduce((sum, part) => sum + elements(part), 0);
   return { discrete: 1, multi_discrete: nvec?.length, multi_binary: n }[type];
 }
 
-/** Seven bits per byte, least significant first. */
+/** Encodes an integer: seven bits per byte, least significant first. */
 function varint(number) {
   const out = [];
   for (; number > 0x7f; number = Math.floor(number / 128)) out.push((number & 0x7f) | 0x80);
   return [...out, number];
 }
 
-/** A byte string: its length first. */
+/** Encodes a byte string: its length first. */
 function bytes(data) {
   return join([varint(data.length), data]);
 }

@@ -1,8 +1,8 @@
-"""A client of a rollmesh hub: drives episodes of a world of its own with the policy that the hub is learning.
+"""A client of a rollmesh hub: runs episodes of its own environment with the policy that the hub is training.
 
-One file, and nothing but Python 3.9's standard library: the Python inside a simulator or a game has no pip. The other
-half of the file is therefore a WebSocket client, which speaks no more of RFC 6455 than a hub does: binary messages of
-one frame, pings, no extensions; over TLS with ``wss://``.
+One file that needs only Python 3.9's standard library: the Python inside a simulator or a game has no pip. The other
+half of the file is therefore a WebSocket client with the same part of RFC 6455 as a hub: binary messages of one frame,
+pings, no extensions; over TLS with ``wss://``.
 
     with Client("ws://127.0.0.1:7878", token) as client:
         episode = client.start_episode()
@@ -57,7 +57,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 
 class HubError(Exception):
-    """The hub refused the client, said goodbye, or the connection broke. The client is of no more use."""
+    """The hub refused the client, said goodbye, or the connection broke. The client cannot be used any more."""
 
 
 class BrokenError(HubError):
@@ -67,9 +67,9 @@ class BrokenError(HubError):
 class EpisodeError(Exception):
     """The hub did not do what an episode asked for. The connection continues, and so does the episode if it is open.
 
-    ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler began anew, or the client has connected again) and
-    ``timed_out`` (nothing was said of the episode for too long) start another one; after ``stopped`` no sampler remains. The
-    others are mistakes."""
+    ``code`` is one of ``CODES``, for programs. After ``lost`` (the sampler restarted, or the client has connected
+    again) and ``timed_out`` (the client sent nothing about the episode for too long) start another one; after
+    ``stopped`` no sampler remains. The others are mistakes of the caller."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -79,8 +79,8 @@ class EpisodeError(Exception):
 class Client:
     """A connection to a hub. For one thread; its episodes may take turns in any order.
 
-    ``agents`` are the names or numbers of the agents, ``spaces`` their spaces by agent, ``max_episodes`` how many
-    episodes may be open at the same time, those of all clients together.
+    ``agents`` are the names or numbers of the agents, ``spaces`` their spaces by agent, ``max_episodes`` is the
+    maximum number of open episodes, those of all clients together.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class Client:
         ca: Optional[str] = None,
         fingerprint: Optional[str] = None,
     ) -> None:
-        """Connects. ``timeout`` is in seconds: how long any answer may take, as long as it takes if there is none.
+        """Connects. ``timeout`` is the maximum time for any answer in seconds; without it there is no limit.
 
         If the connection breaks later, the client tries for ``reconnect`` seconds to connect again. A hub at ``wss://`` is
         trusted if the system's certificates, those of the file ``ca``, or the ``fingerprint`` that the hub prints say so.
 
-        Raises HubError; ValueError for a token that is none."""
+        Raises HubError; ValueError for an invalid token."""
         secret = bytes.fromhex(token)
         if len(secret) != 32:
             raise ValueError("a token has 64 hexadecimal digits")
@@ -138,7 +138,7 @@ class Client:
         self._places = {agent: place for place, agent in enumerate(self.agents)}
 
     def start_episode(self, training: bool = True) -> Episode:
-        """Begins an episode. Waits while no more may be open. Rows of one without ``training`` are not learned from."""
+        """Begins an episode. Waits while the maximum number is open. Without ``training`` it is not learned from."""
         while True:
             episode = Episode(self, next(self._numbers) & 0xFFFFFFFF)
             connections = self._connections
@@ -150,7 +150,7 @@ class Client:
                     raise
 
     def get_actions(self, observations: Dict[Episode, Any]) -> Dict[Episode, Any]:
-        """The actions of several episodes in one round trip, by episode; the error of one that fails instead of its action."""
+        """Returns the actions of several episodes in one round trip, by episode; for a failed one its error instead."""
         bodies = {episode: _bytes(self._rows("observation", rows)) for episode, rows in observations.items()}
         return self._ask(GET_ACTION, bodies, self._actions)
 
@@ -164,10 +164,10 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What follows is between client and episodes.
+    # The following methods are for the episodes of this client.
 
     def _ask(self, kind: int, bodies: Dict[Episode, bytes], take: Any) -> Dict[Episode, Any]:
-        """Asks something of episodes; their answers, or errors, by episode."""
+        """Sends requests of episodes, and returns their answers, or errors, by episode."""
         answers: Dict[Episode, Any] = {}
         lost = "the client has connected again since: start another episode"
         for episode in bodies:
@@ -186,7 +186,7 @@ class Client:
         return answers
 
     def _reconnect(self, broken: BrokenError) -> None:
-        """Connects again, with pauses that double; raises why not."""
+        """Connects again, with exponential backoff; raises the error of the last attempt."""
         end, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while time.monotonic() < end:
             self._socket.close()
@@ -194,7 +194,7 @@ class Client:
                 return self._connect()
             except BrokenError as error:
                 broken = error
-            # Clients of a hub that starts again do not all come at the same time.
+            # Jitter, so that clients of a hub that restarts do not all connect at the same time.
             time.sleep(min(pause * random.uniform(0.5, 1.0), max(end - time.monotonic(), 0)))
             pause = min(2 * pause, LONGEST_PAUSE)
         raise broken
@@ -203,7 +203,7 @@ class Client:
         try:
             self._socket.send(b"RM\x01\x00" + bytes([kind, 0, 0, 0]) + body)
         except OSError:
-            while True:  # the hub may have said why; in the end that it hung up
+            while True:  # the hub may have sent the reason before it disconnected
                 self._receive()
 
     def _receive(self) -> Tuple[int, _Body]:
@@ -225,14 +225,14 @@ class Client:
                 (kind, code), reason = body.take(2), body.bytes().decode()
                 error = EpisodeError(code, reason) if code else None
             failure = self._failures.get(number) or error
-            if number not in asked or kind != about:  # nothing else was asked: something was wrong with returns
+            if number not in asked or kind != about:  # there is no other request: it is an error of returns
                 self._failures[number] = failure
                 continue
             self._failures.pop(number, None)
             return number, failure or answer
 
     def _rows(self, of: str, rows: Any) -> bytes:
-        """Rows by agent as bytes; of the only agent, if there is one."""
+        """Encodes rows by agent as bytes; of the only agent, if there is one."""
         if self._is_multi_agent() and not isinstance(rows, dict):
             raise ValueError(f"there are several agents: {of}s are a dict by agent, not {rows!r}")
         named = rows if self._is_multi_agent() else {0: rows}
@@ -248,7 +248,7 @@ class Client:
 
     def _pack(self, of: str, agent: AgentId, row: Any) -> bytes:
         layout, wanted = self._layouts[self._places[agent]][of], _elements(self.spaces[agent][of])
-        if hasattr(row, "ravel"):  # an array of NumPy's, or one of its numbers
+        if hasattr(row, "ravel"):  # a NumPy array, or a NumPy number
             row = row.ravel().tolist()
         values = row if isinstance(row, (list, tuple)) else [row]
         if len(values) != wanted:
@@ -270,26 +270,26 @@ class Client:
 
 
 class Episode:
-    """An episode that continues. What the hub finds wrong is raised as EpisodeError; of log_returns, by the next call."""
+    """An episode in progress. Errors of the hub are raised as EpisodeError; those of log_returns, by the next call."""
 
     def __init__(self, client: Client, number: int) -> None:
         self._client, self._number, self._connection = client, number, client._connections
 
     def get_action(self, observation: Any) -> Any:
-        """The action of the policy that is being learned: a number for a discrete space, else a list of numbers.
+        """Returns the action of the policy in training: a number for a discrete space, else a list of numbers.
 
         With several agents: observations by agent in, actions by agent out."""
         return self._client._actions(self._ask(GET_ACTION, _bytes(self._client._rows("observation", observation))))
 
     def log_action(self, observation: Any, action: Any) -> None:
-        """Says what was done about an observation without asking the policy."""
+        """Logs an action that the caller chose without the policy."""
         rows = self._client._rows
         self._ask(LOG_ACTION, _bytes(rows("observation", observation)) + _bytes(rows("action", action)))
 
     def log_returns(self, reward: Any, info: Any = None, terminated: Any = False, truncated: Any = False) -> None:
-        """Says what the latest action brought. Rewards add up until the next observation.
+        """Logs the reward of the latest action. Rewards add up until the next observation.
 
-        With several agents all four are dicts by agent; ``terminated`` and ``truncated`` say which agents are done."""
+        With several agents all four are dicts by agent; ``terminated`` and ``truncated`` mark agents that are done."""
         returns, infos = [], []
         of = lambda values, agent: values.get(agent) if isinstance(values, dict) else values
         is_multi_agent = self._client._is_multi_agent()
@@ -301,7 +301,7 @@ class Episode:
         for agent, agent_info in (info or {}).items() if is_multi_agent else [] if info is None else [(0, info)]:
             text = json.dumps(agent_info, separators=(",", ":"), ensure_ascii=False).encode()
             infos.append(self._client._number(agent) + struct.pack("<I", len(text)) + text)
-        if self._connection == self._client._connections:  # else the next question says that the episode is lost
+        if self._connection == self._client._connections:  # else the next request reports that the episode is lost
             try:
                 self._client._send(LOG_RETURNS, _varint(self._number) + _bytes(b"".join(returns)) + _bytes(b"".join(infos)))
             except BrokenError as error:
@@ -312,7 +312,7 @@ class Episode:
         self._ask(END_EPISODE, bytes([truncated]) + _bytes(self._client._rows("observation", observation)))
 
     def abandon(self) -> None:
-        """Gives the episode up. What the hub has not sampled of it is discarded."""
+        """Abandons the episode. The hub discards the steps of it that it has not sampled."""
         self._ask(ABANDON_EPISODE, b"")
 
     def _ask(self, kind: int, body: bytes) -> bytes:
@@ -323,7 +323,7 @@ class Episode:
 
 
 def _elements(space: Dict[str, Any]) -> int:
-    """Numbers in a point of a space."""
+    """Returns the number of elements in a point of a space."""
     kind = space["type"]
     if kind == "box":
         return math.prod(space["shape"])
@@ -334,7 +334,7 @@ def _elements(space: Dict[str, Any]) -> int:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits per byte, least significant first."""
+    """Encodes an integer: seven bits per byte, least significant first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -343,7 +343,7 @@ def _varint(number: int) -> bytes:
 
 
 def _bytes(data: bytes) -> bytes:
-    """A byte string, or a text in UTF-8: its length first."""
+    """Encodes a byte string, or a text in UTF-8: its length first."""
     return _varint(len(data)) + data
 
 
@@ -375,7 +375,7 @@ class _Body:
 
 
 class _Socket:
-    """As much of a WebSocket as a hub needs. A thread listens, so that pings have an answer while the world computes."""
+    """The part of a WebSocket that a hub needs. A thread reads, and so answers pings while the environment computes."""
 
     def __init__(self, url: str, timeout: Optional[float], ca: Optional[str], fingerprint: Optional[str]) -> None:
         parts = urlsplit(url if "://" in url else "ws://" + url)
@@ -393,7 +393,7 @@ class _Socket:
         try:
             if is_secure:
                 self._secure(parts.hostname, ca, fingerprint)
-            # From here on neither thread blocks in a call, since a connection over TLS serves one call at a time.
+            # The socket does not block from here on, since a connection over TLS serves one call at a time.
             self._socket.setblocking(False)
             self._shake_hands(url, parts.netloc)
         except ssl.SSLCertVerificationError as error:
@@ -446,7 +446,7 @@ class _Socket:
         except queue.Empty:
             raise BrokenError(f"no answer within {self._timeout} s") from None
         if isinstance(received, HubError):
-            self._received.put(received)  # for the next one who asks
+            self._received.put(received)  # for the next caller
             raise received
         return received
 
@@ -455,7 +455,7 @@ class _Socket:
             self.send(struct.pack(">H", 1000), opcode=8)
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it broke before
+            pass  # the connection broke before
         self._thread.join()
         self._socket.close()
 
@@ -496,7 +496,7 @@ class _Socket:
         return data
 
     def _fill(self, timeout: Optional[float]) -> None:
-        """Reads what has arrived, and waits for something if nothing has."""
+        """Reads the bytes that have arrived, and waits for some if there are none."""
         while True:
             try:
                 with self._using:

@@ -9,7 +9,7 @@ const file = async (name) => {
   return response;
 };
 
-/** The policy of a run, and one with first weights, of the same networks. */
+/** Returns the policy of a run, and one with initial weights and the same networks. */
 async function policies() {
   const description = await (await file("policy.json")).text();
   const weights = new Uint8Array(await (await file("weights.safetensors")).arrayBuffer());

@@ -22,7 +22,7 @@ def read(run):
 
 
 def curve(rows, policy):
-    """Env steps, and mean returns of an agent in the last 100 episodes."""
+    """Returns env steps, and mean returns of an agent in the last 100 episodes."""
     for row in rows:
         if policy in row.get("policy_reward_mean", {}):
             yield row["env_steps"], row["policy_reward_mean"][policy]
@@ -41,7 +41,7 @@ def panel(runs, x0, title, policies, random, written, scale):
         steps = most * quarter / 4
         label = f"{steps / 1000:.0f}k"
         out.append(f'<text x="{x(steps):.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{label}</text>')
-    # Names stand where no curve ends.
+    # Positions of names where no curve ends.
     for value, name, shift in ((random, "random", -5), (written, "hand-written", 16)):
         out.append(f'<path d="M{x0} {y(value):.1f}h{WIDTH}" class="level"/>')
         out.append(f'<text x="{x0 + WIDTH - 4}" y="{y(value) + shift:.1f}" text-anchor="end">{name} {value}</text>')
@@ -62,7 +62,7 @@ def main():
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
         "<title>Returns of the traffic grid's three policies while they learn together</title>",
-        # Mid tones on no ground: to be read in light and in dark.
+        # Medium colours without a background: readable in light and dark themes.
         f"<style>text{{font:12px system-ui,sans-serif;fill:{GREY}}}.title{{font-weight:600}}"
         f"polyline{{fill:none;stroke-width:1.6;stroke-opacity:.85}}.grid{{stroke:{GREY};stroke-opacity:.25}}"
         f".level{{stroke:{GREY};stroke-dasharray:5 4}}</style>",

@@ -1,4 +1,4 @@
-//! How long PPO's update of 2,048 rows takes: eight epochs of minibatches of 128 rows on one thread, or on
+//! The duration of PPO's update of 2,048 rows: eight epochs of minibatches of 128 rows on one thread, or on
 //! the device that the environment variable `ROLLMESH_TEST_DEVICE` names.
 
 use std::hint::black_box;
@@ -29,7 +29,8 @@ fn vectors(values: Vec<f32>, width: usize) -> Column {
     ColumnData::new(values, RowShape::vector(width as u32)).expect("the width divides the values").into()
 }
 
-/// Rows of an environment with such observations and two actions, in sequences for a memory of `cells`, if there is one.
+/// Returns rows of an environment with such observations and two actions, in sequences for a memory of `cells`, if
+/// there is one.
 fn batch(obs: RowShape, cells: Option<usize>) -> SampleBatch {
     let actions: Vec<i64> = (0..ROWS as i64).map(|row| row * 7 % 3 % 2).collect();
     let mut columns = vec![

@@ -16,7 +16,7 @@ use super::{dist::ActionHead, error::LearnError};
 /// A train batch, read without the zeros that its sequences may be padded with.
 pub(super) struct Columns<'a> {
     batch: &'a SampleBatch,
-    /// The rows that are steps, if others are among them.
+    /// The rows that are steps; `None` if all are.
     steps: Option<Vec<u32>>,
     len: usize,
 }
@@ -29,7 +29,7 @@ impl<'a> Columns<'a> {
         if batch.is_empty() {
             return Err(LearnError::EmptyBatch);
         }
-        // What a column has as rows was looked at; lengths alone may be anything.
+        // The rows of columns have been checked, but without columns the lengths may be anything.
         if batch.column(OBS.name()).is_none() {
             return Err(BatchError::MissingColumn(OBS.name().to_owned()).into());
         }
@@ -47,49 +47,49 @@ impl<'a> Columns<'a> {
         Ok(Self { batch, steps, len: batch.len() })
     }
 
-    /// Steps.
+    /// Returns the number of steps.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Lengths of the sequences.
+    /// Returns the lengths of the sequences.
     pub(super) fn seq_lens(&self) -> Result<Vec<usize>, LearnError> {
         let lens = self.batch.seq_lens().ok_or(BatchError::NoSequences("learning of a recurrent policy"))?;
         Ok(lens.iter().map(|len| len.unsigned_abs() as usize).collect())
     }
 
-    /// A column with one row per step, of `width` numbers each.
+    /// Returns a column with one row per step, of `width` numbers each.
     pub(super) fn floats(&self, name: &str, width: usize) -> Result<Vec<f32>, LearnError> {
         let column = self.steps_of(name)?;
         check_width(name, column.shape().elements(), width)?;
         numbers(name, &column)
     }
 
-    /// The same, if the column is there.
+    /// Returns the same, if the column is there.
     pub(super) fn optional(&self, name: &str, width: usize) -> Result<Option<Vec<f32>>, LearnError> {
         self.batch.column(name).map(|_| self.floats(name, width)).transpose()
     }
 
-    /// A column of one integer per step, if it is there.
+    /// Returns a column of one integer per step, if it is there.
     pub(super) fn optional_integers(&self, name: &str) -> Result<Option<Vec<i64>>, LearnError> {
         let Some(column) = self.optional_column(name)? else { return Ok(None) };
         check_width(name, column.shape().elements(), 1)?;
         integers(name, &column).map(Some)
     }
 
-    /// A column with one row per step, if it is there.
+    /// Returns a column with one row per step, if it is there.
     pub(super) fn optional_column(&self, name: &str) -> Result<Option<Column>, LearnError> {
         self.batch.column(name).map(|_| Ok(self.steps_of(name)?.into_owned())).transpose()
     }
 
-    /// A column with one row per sequence, of `width` numbers each.
+    /// Returns a column with one row per sequence, of `width` numbers each.
     pub(super) fn states(&self, name: &str, width: usize) -> Result<Vec<f32>, LearnError> {
         let column = self.column(name)?;
         check_width(name, column.shape().elements(), width)?;
         numbers(name, column)
     }
 
-    /// Observations as the acting policy sees them.
+    /// Returns the observations as the acting policy sees them.
     pub(super) fn obs(&self, encoder: &ObsEncoder) -> Result<Vec<f32>, LearnError> {
         let column = self.steps_of(OBS.name())?;
         Ok(encoder.encode(rows(OBS.name(), &column)?, self.len, &mut Vec::new())?.to_vec())
@@ -117,7 +117,8 @@ impl<'a> Columns<'a> {
         Ok(previous)
     }
 
-    /// Actions `[rows, components]`: floats, and the numbers of others among their values.
+    /// Returns actions `[rows, components]`: floats as they are, and other values as their indices among those of their
+    /// component.
     pub(super) fn actions(&self, head: &ActionHead, device: &Device) -> Result<Tensor, LearnError> {
         let (name, column, len) = (ACTIONS.name(), self.steps_of(ACTIONS.name())?, head.action_len());
         check_width(name, column.shape().elements(), len)?;
@@ -150,7 +151,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The number of an action's value among those of its component.
+/// Returns the index of an action's value among those of its component.
 fn index_of(action: i64, (first, n): (i64, u32)) -> Result<f32, LearnError> {
     let index = action.checked_sub(first).and_then(|index| u32::try_from(index).ok()).filter(|&i| i < n);
     // A network does not give more than 2^24 logits.
@@ -169,7 +170,7 @@ fn check_width(name: &str, found: usize, wanted: usize) -> Result<(), LearnError
     if found == wanted { Ok(()) } else { Err(LearnError::Width { column: name.to_owned(), found, wanted }) }
 }
 
-/// The numbers of a column.
+/// Returns the numbers of a column.
 fn rows<'a>(name: &str, column: &'a Column) -> Result<RowsRef<'a>, LearnError> {
     Ok(column.array().map_err(|source| of_column(name, source))?)
 }

@@ -1,4 +1,4 @@
-//! Where learners and policies compute: `--device cpu|cuda:N|metal`.
+//! The devices on which learners and policies compute: `--device cpu|cuda:N|metal`.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use candle_core::Device;
 /// A device as the command line names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// The processor: the same bits for any number of cores. Policies act there by the kernels.
+    /// The processor: bit-identical results for any number of cores. Policies act there with the kernels.
     #[default]
     Cpu,
     /// An NVIDIA GPU by its number.
@@ -16,7 +16,7 @@ pub enum DeviceSpec {
     Metal,
 }
 
-/// Why there is no such device.
+/// An error of opening a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -26,17 +26,17 @@ pub enum DeviceError {
     /// The program was built without support for it.
     #[error("{spec} needs a program built with `--features {feature}`; use --device cpu otherwise")]
     NotCompiledIn {
-        /// What was asked for.
+        /// The requested device.
         spec: DeviceSpec,
-        /// The cargo feature that brings it.
+        /// The cargo feature that enables it.
         feature: &'static str,
     },
     /// The machine has none, or its driver does not work.
     #[error("cannot use {spec}: {source}; is the driver installed and the device there? --device cpu works anywhere")]
     Absent {
-        /// What was asked for.
+        /// The requested device.
         spec: DeviceSpec,
-        /// What the driver says.
+        /// The driver's error.
         source: Box<candle_core::Error>,
     },
 }
@@ -55,7 +55,7 @@ impl DeviceSpec {
             Self::Metal if !cfg!(feature = "metal") => {
                 return Err(DeviceError::NotCompiledIn { spec: self, feature: "metal" });
             }
-            // A stream of its own keeps its order when another thread continues with what one began.
+            // A separate stream keeps its order when another thread continues the work of this one.
             Self::Cuda(ordinal) => Device::new_cuda_with_stream(ordinal),
             Self::Metal => Device::new_metal(0),
         };

@@ -1,4 +1,5 @@
-//! Distributions of actions on the learner's device: what [`rollmesh_core::distribution`] draws from, with gradients.
+//! Distributions of actions on the learner's device: those that [`rollmesh_core::distribution`] draws from, with
+//! gradients.
 
 use std::iter::repeat_n;
 
@@ -14,8 +15,8 @@ use super::ops::{exp, log_softmax, sum_last};
 /// log(2 pi) / 2.
 const HALF_LOG_TAU: f64 = 0.918_938_533_204_672_7;
 
-/// What the numbers that the policy's network gives are the parameters of, see [`ActionDistribution`]: the parts of an
-/// action, one after the other.
+/// The distributions whose parameters the policy's network outputs, see [`ActionDistribution`]: the parts of an action,
+/// one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ActionHead(Vec<HeadPart>);
 
@@ -30,7 +31,7 @@ enum HeadPart {
 }
 
 impl ActionHead {
-    /// The head for a space.
+    /// Returns the head for a space.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for spaces without distribution.
@@ -44,12 +45,12 @@ impl ActionHead {
         Ok(Self(parts))
     }
 
-    /// Components of an action.
+    /// Returns the number of components of an action.
     pub(super) fn action_len(&self) -> usize {
         self.components().count()
     }
 
-    /// Of each component of an action, the first value and how many there are, or `None` for a float.
+    /// Returns the first value and the number of values of each component of an action, or `None` for a float.
     pub(super) fn components(&self) -> impl Iterator<Item = Option<(i64, u32)>> + Clone {
         self.0.iter().flat_map(|part| match *part {
             HeadPart::Choice { first, n } => repeat_n(Some((first, n)), 1),
@@ -58,7 +59,7 @@ impl ActionHead {
         })
     }
 
-    /// Numbers that the network must give for a row.
+    /// Returns the number of outputs that the network must have for a row.
     pub(super) fn input_len(&self) -> usize {
         let len = |part: &HeadPart| match *part {
             HeadPart::Choice { n, .. } => n as usize,
@@ -68,7 +69,7 @@ impl ActionHead {
         self.0.iter().map(len).sum()
     }
 
-    /// The distributions of rows with these parameters, `[rows, input_len]`.
+    /// Returns the distributions of rows with these parameters, `[rows, input_len]`.
     pub(super) fn dist(&self, inputs: &Tensor) -> Result<Dist> {
         let mut end = 0;
         let mut next = |len| {
@@ -105,7 +106,7 @@ fn add_parts(of: &ActionDistribution, parts: &mut Vec<HeadPart>) {
     }
 }
 
-/// One distribution per row, of independent parts; what is measured of them is `[rows]`, sums over components.
+/// One distribution per row, of independent parts. Its measures are `[rows]`, sums over components.
 pub(super) struct Dist(Vec<DistPart>);
 
 enum DistPart {
@@ -116,7 +117,7 @@ enum DistPart {
 }
 
 impl Dist {
-    /// Log-probabilities (densities) of actions `[rows, components]`.
+    /// Returns the log-probabilities (densities) of actions `[rows, components]`.
     pub(super) fn logp(&self, actions: &Tensor) -> Result<Tensor> {
         let mut end = 0;
         let mut next = |len| {
@@ -135,7 +136,7 @@ impl Dist {
         }))
     }
 
-    /// Entropies in nats.
+    /// Returns the entropies in nats.
     pub(super) fn entropy(&self) -> Result<Tensor> {
         sum(self.0.iter().map(|part| match part {
             DistPart::Choice(logp_all) => sum_last(&(exp(logp_all)? * logp_all)?)?.neg(),
@@ -143,7 +144,7 @@ impl Dist {
         }))
     }
 
-    /// Mean log standard deviations over components; none for what has no such.
+    /// Returns the mean log standard deviations over components; `None` for distributions without them.
     pub(super) fn mean_log_std(&self) -> Result<Option<Tensor>> {
         let log_stds = self.0.iter().filter_map(|part| match part {
             DistPart::Choice(_) => None,
@@ -157,7 +158,7 @@ impl Dist {
         sum_last(&log_std)?.affine(1.0 / log_std.dim(1)?.max(1) as f64, 0.0).map(Some)
     }
 
-    /// Divergence of another distribution of the same kind from this one, in nats.
+    /// Returns the divergence of another distribution of the same kind from this one, in nats.
     pub(super) fn kl(&self, other: &Self) -> Result<Tensor> {
         sum(self.0.iter().zip(&other.0).map(|parts| match parts {
             (DistPart::Choice(logp_all), DistPart::Choice(other)) => sum_last(&(exp(logp_all)? * (logp_all - other)?)?),
@@ -171,7 +172,7 @@ impl Dist {
         }))
     }
 
-    /// The same without gradients.
+    /// Returns the same distributions without gradients.
     pub(super) fn detach(&self) -> Result<Self> {
         self.map(|tensor| Ok(tensor.detach()))
     }
@@ -218,7 +219,7 @@ mod tests {
         assert!(got.len() == 1 && (got[0] - want).abs() < 1e-5, "{got:?}, not {want}");
     }
 
-    /// What draws and what learns are two programs for one distribution.
+    /// The core draws from a distribution that the learner implements a second time.
     #[test]
     fn everything_is_as_the_core_has_it() {
         let core = MultiCategorical::new([2, 4]).unwrap();

@@ -1,4 +1,4 @@
-//! Why an update failed.
+//! The errors of the learner.
 
 use rollmesh_core::{
     batch::BatchError,
@@ -11,23 +11,23 @@ use rollmesh_core::{
 
 use super::{algorithm::ConfigError, model::ModelError};
 
-/// Why the learner could not be made or could not learn from a batch.
+/// An error of creating the learner or of learning from a batch.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LearnError {
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The initial weights are no model, or the trained model no weights.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The spaces are none that are learned in, or the observations not of the space.
+    /// The learner does not support the spaces, or the observations are not of the space.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// A column is missing or of another type.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// Rows of older weights do not say what V-trace needs to know.
+    /// Rows of older weights lack a column that V-trace needs.
     #[error("rows of older weights cannot be corrected: {0}")]
     Stale(#[from] PostprocessError),
     /// The workers that sample or read for the learner have failed.
@@ -43,7 +43,7 @@ pub enum LearnError {
         column: String,
         /// Numbers in a row of the batch.
         found: usize,
-        /// Numbers that the model wants.
+        /// Numbers that the model expects.
         wanted: usize,
     },
     /// An action that the model does not have.
@@ -64,23 +64,23 @@ pub enum LearnError {
     ForbiddenAction {
         /// The step's number in the batch.
         row: usize,
-        /// Which component of the action, from 0.
+        /// The index of the action's component, from 0.
         component: usize,
         /// The action in the batch.
         action: i64,
     },
-    /// Training left the range of numbers. The learner is of no further use.
+    /// Training has diverged. The learner cannot be used any more.
     #[error(
         "training diverged: {reason}; try a smaller lr or grad_clip (the weights of version {} are the last good ones)",
         last_good.version()
     )]
     Diverged {
-        /// What happened.
+        /// The event that ended training.
         reason: &'static str,
         /// The weights before the update that failed.
         last_good: Weights,
     },
-    /// Loss or gradient of the batch are not finite, so that there is nothing to be handed out. Nothing has changed.
+    /// Loss or gradient of the batch are not finite, so there is no gradient to return. Nothing has changed.
     #[error("the loss or its gradient is not finite: does the batch hold infinite or undefined values?")]
     NotFinite,
     /// Bytes that are not the learner's.
@@ -88,13 +88,13 @@ pub enum LearnError {
     State {
         /// Numbers that this learner trains.
         params: usize,
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
     },
     /// The user's code failed.
     #[error(transparent)]
     Callback(#[from] CallbackError),
-    /// The worker failed that samples or reads what is learned from.
+    /// The worker that samples or reads the rows has failed.
     #[error(transparent)]
     Worker(Box<RolloutError>),
     /// The ranks that learn together have not agreed.

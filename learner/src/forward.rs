@@ -1,4 +1,4 @@
-//! Acting on a device: the learner's model computes what acting policies' networks give.
+//! Acting on a device: the learner's model computes the outputs of acting policies' networks.
 
 use candle_core::{Device, Tensor};
 use rollmesh_core::{
@@ -14,7 +14,8 @@ use super::{
     model::{ActorCritic, ModelError},
 };
 
-/// Returns what lets policies act on a device, for [`PolicyRegistry::act_with`](rollmesh_core::policy::PolicyRegistry::act_with).
+/// Returns the factory with which policies act on a device, for
+/// [`PolicyRegistry::act_with`](rollmesh_core::policy::PolicyRegistry::act_with).
 ///
 /// The weights stay on the device; for each batch of rows, observations and states go up in one transfer each, and the
 /// outputs come down in one. Outputs are within 1e-5 of the kernels' on a CPU, and the last bits of a row may depend on the
@@ -61,8 +62,8 @@ impl DeviceForward {
         Ok(Self { model, device })
     }
 
-    /// Returns the outputs of all rows, row-major: distribution inputs if they are wanted, the value, then the state after if
-    /// it is wanted.
+    /// Returns the outputs of all rows, row-major: distribution inputs if requested, the value, then the state after if
+    /// requested.
     fn outputs(&self, input: Input<'_>, rows: usize, wants: Wants) -> candle_core::Result<Vec<f32>> {
         let upload = |values: &[f32]| Tensor::from_slice(values, (rows, values.len() / rows), &self.device);
         let before = (!self.model.state_lens().is_empty()).then(|| upload(input.state)).transpose()?;
@@ -77,7 +78,7 @@ impl DeviceForward {
     }
 }
 
-/// Which outputs the caller wants.
+/// The outputs that the caller requests.
 #[derive(Clone, Copy)]
 struct Wants {
     dist_inputs: bool,

@@ -1,4 +1,4 @@
-//! Gradients: of minibatches, and as something that is handed out and taken back.
+//! Gradients of minibatches, and gradients that callers compute and apply.
 
 use candle_core::Tensor;
 use rollmesh_core::{
@@ -17,7 +17,7 @@ use super::{
     update::Learner,
 };
 
-/// A gradient that can be stepped down, its norm before it was clipped, and the parts of the loss.
+/// A gradient that the optimiser can apply, its norm before it was clipped, and the parts of the loss.
 pub(super) struct Gradient {
     pub(super) values: Tensor,
     pub(super) norm: f64,
@@ -25,7 +25,7 @@ pub(super) struct Gradient {
 }
 
 impl Learner {
-    /// The gradient of the loss over a whole batch, clipped as a step would clip it. Changes nothing.
+    /// Returns the gradient of the loss over a whole batch, clipped as a step would clip it. Changes nothing.
     ///
     /// # Errors
     /// As [`update`](Self::update), but [`LearnError::NotFinite`] for a gradient that is not finite.
@@ -33,7 +33,7 @@ impl Learner {
         self.gradients_of(batch, Ranks::alone())
     }
 
-    /// The gradient of the loss over the batches of all ranks, the same on all ranks. Changes nothing.
+    /// Returns the gradient of the loss over the batches of all ranks, the same on all ranks. Changes nothing.
     ///
     /// # Errors
     /// As [`compute_gradients`](Self::compute_gradients) and [`update_with`](Self::update_with).
@@ -67,8 +67,8 @@ impl Learner {
         Ok((Gradients(self.model.unflat(self.weights.version(), &values)?), stats))
     }
 
-    /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of annealing
-    /// stands still, since gradients do not contain the number of their steps.
+    /// Takes one step along gradients, as they are, and publishes the next version of the weights. The clock of
+    /// annealing does not advance, since gradients do not contain the number of their steps.
     ///
     /// # Errors
     /// [`LearnError::Model`] for gradients of another model, [`LearnError::Diverged`] as [`update`](Self::update).
@@ -92,7 +92,8 @@ impl Learner {
         Ok((self.weights.clone(), stats))
     }
 
-    /// The clipped gradient of the loss over rows of this rank and of others; nothing if loss or gradient are not finite.
+    /// Returns the clipped gradient of the loss over rows of this rank and of others; `None` if loss or gradient are
+    /// not finite.
     pub(super) fn gradient(
         &self,
         rows: Option<&Rows>,
@@ -103,7 +104,7 @@ impl Learner {
         let (total, parts, values) = match ranks.others() {
             None => own.ok_or(LearnError::EmptyBatch)?,
             Some(group) => {
-                // Whatever is decided by is summed up in one message.
+                // One message sums all numbers on which ranks base decisions, so that all decide alike.
                 let n = self.optimizer.len();
                 let mut sums = Vec::with_capacity(n + 1 + PARTS);
                 if let Some((total, parts, values)) = &own {
@@ -128,7 +129,7 @@ impl Learner {
         Ok(clipped.map(|(values, norm)| Gradient { values, norm, parts }))
     }
 
-    /// Loss, its parts, and its gradient if the loss is finite.
+    /// Returns the loss, its parts, and its gradient if the loss is finite.
     #[allow(clippy::type_complexity)]
     fn own_gradient(&self, rows: &Rows, schedule: Schedule) -> Result<(f32, [f32; PARTS], Option<Tensor>), LearnError> {
         let (inputs, values) = self.model.forward(&rows.obs, rows.memory.as_ref())?;

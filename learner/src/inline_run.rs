@@ -1,4 +1,4 @@
-//! A run in one thread: its leases, the worker that makes their rows, and its learner. No hub, no sockets, no files.
+//! A run in one thread: its leases, the worker that samples their rows, and its learner. No hub, no sockets, no files.
 
 use std::collections::VecDeque;
 
@@ -48,11 +48,11 @@ pub struct InlineRun {
     runner: SlotRunner,
     /// True for a run that ends with the last batch of the journal that it replays.
     replays: bool,
-    /// Weights before the newest ones that fragments of the journal are still to be made with, oldest first.
+    /// Earlier weights that fragments of the journal are still to be sampled with, oldest first.
     past: VecDeque<Weights>,
 }
 
-/// What a call of [`InlineRun::work`] has done.
+/// The result of a call of [`InlineRun::work`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum InlineWork {
     /// Some env steps.
@@ -65,7 +65,7 @@ pub enum InlineWork {
     Over,
 }
 
-/// Why a run cannot begin or continue.
+/// An error that keeps a run from beginning or continuing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InlineRunError {
@@ -102,7 +102,7 @@ pub enum InlineRunError {
     /// The user's environment, policy or callbacks failed again and again.
     #[error("{text}")]
     Failed {
-        /// What to do about it, after where it happened.
+        /// The place of the failure, and advice.
         text: String,
         /// The last failure.
         failure: Box<FragmentFailure>,
@@ -116,10 +116,10 @@ pub enum InlineRunError {
 }
 
 impl InlineRun {
-    /// Makes a run, and begins its first iteration. The registry needs no policies that learn.
+    /// Creates a run, and begins its first iteration. The registry needs no policies that learn.
     ///
     /// # Errors
-    /// [`InlineRunError`] names what is wrong.
+    /// [`InlineRunError`] names the problem.
     pub fn new(
         number: u32,
         config: RunConfig,
@@ -132,8 +132,9 @@ impl InlineRun {
         Ok(run)
     }
 
-    /// Makes a run that repeats an asynchronous one of the same settings, by its journal: it learns from the same batches, so its
-    /// weights are the same, too. It ends with the last batch of the journal, whatever its settings say about its end.
+    /// Creates a run that replays the journal of an asynchronous run of the same settings: it learns from the same
+    /// batches, so its weights are the same, too. It ends with the last batch of the journal, regardless of its
+    /// settings.
     ///
     /// # Errors
     /// Those of [`new`](Self::new), and [`InlineRunError::Journal`].
@@ -155,7 +156,7 @@ impl InlineRun {
         Ok(run)
     }
 
-    /// Makes a run whose worker has joined.
+    /// Creates a run whose worker has joined.
     fn prepared(
         number: u32,
         config: RunConfig,
@@ -172,7 +173,7 @@ impl InlineRun {
         Ok(Self { learning, runner, replays: false, past: VecDeque::new() })
     }
 
-    /// Returns the loop of the run, which knows how far it is.
+    /// Returns the loop of the run, which has its progress.
     #[must_use]
     pub fn state(&self) -> &RunLoop {
         &self.learning.state
@@ -189,7 +190,7 @@ impl InlineRun {
         self.learning.policy_file()
     }
 
-    /// Steps all slots that are being worked on, at most so often, or learns from a batch that is complete.
+    /// Steps all slots in progress up to `max_vector_steps` times, or learns from a batch that is complete.
     ///
     /// # Errors
     /// [`InlineRunError`]; the run has failed then and is over.
@@ -206,9 +207,10 @@ impl InlineRun {
             return Ok(InlineWork::Over);
         }
         let batch = self.learning.state.poll_batch();
-        // Before the batch is learned from: what was granted when it was taken needs the weights of before.
+        // Before the batch is learned from: leases that were granted when it was taken need the weights from before the
+        // update.
         self.handle_commands(now)?;
-        // No file keeps it.
+        // The journal is not kept in a file.
         while self.learning.state.group.poll_journal().is_some() {}
         if let Some(work) = batch {
             return self.learn(work?, now);
@@ -303,7 +305,7 @@ pub(super) struct Learning {
 }
 
 impl Learning {
-    /// Makes a run whose leases begin with the number `first_lease`, and the builder of its workers.
+    /// Creates a run whose leases begin with the number `first_lease`, and the builder of its workers.
     pub(super) fn new(
         (number, first_lease): (u32, LeaseId),
         config: RunConfig,
@@ -311,7 +313,7 @@ impl Learning {
         kernels: Kernels,
         now: Micros,
     ) -> Result<(Self, RolloutWorkerBuilder), InlineRunError> {
-        // There is one process, which may be a browser's, and nothing is written.
+        // The run has one process, which may be a browser's, and writes no files.
         config.refuse_host_settings().map_err(SetupError::from)?;
         let config = written_out(config)?;
         let policies = config.worker_config().policies;

@@ -1,4 +1,4 @@
-//! The policies of a run that learns, and the user's callbacks around their updates.
+//! The policies of a training run, and the user's callbacks around their updates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub type Results = BTreeMap<String, f64>;
 /// The policies of a run, all under one version of the weights.
 pub struct Learners {
     policies: BTreeMap<PolicyId, Box<dyn Policy>>,
-    /// Those that learn; all if `None`.
+    /// The policies that learn; all if `None`.
     to_train: Option<BTreeSet<PolicyId>>,
     callbacks: CallbackList,
     worker: WorkerInfo,
@@ -40,8 +40,8 @@ pub struct Learned {
     pub added: Results,
 }
 
-/// Passes the results of an iteration to callbacks: `results`, and what policies say of their updates, by name; with the policy's
-/// before it where there are several. Gives what they have added or changed.
+/// Passes the results of an iteration to callbacks: `results`, and the metrics of the policies' updates, with the
+/// policy's name as a prefix if there are several. Returns the results that callbacks have added or changed.
 ///
 /// # Errors
 /// That of the callback that fails.
@@ -62,7 +62,7 @@ pub fn report_results(
 }
 
 impl Learners {
-    /// Policies with their callbacks, which are notified of every policy.
+    /// Creates the policies of a run with its callbacks, which are notified of every policy.
     ///
     /// # Errors
     /// [`LearnError::Callback`].
@@ -77,14 +77,14 @@ impl Learners {
         Ok(Self { policies, to_train, callbacks, worker })
     }
 
-    /// Returns what rows of one agent per slot are postprocessed with: of several policies each has its own.
+    /// Returns the postprocessing of rows of one agent per slot; of several policies each has its own.
     #[must_use]
     pub fn postprocessing_of(policies: &BTreeMap<PolicyId, Box<dyn Policy>>) -> Postprocessing {
         let default = policies.get(&PolicyId::DEFAULT).filter(|_| policies.len() == 1);
         default.map_or(Postprocessing::None, |policy| policy.postprocessing())
     }
 
-    /// Ids of all policies, in order.
+    /// Returns the ids of all policies, in order.
     pub fn ids(&self) -> Vec<PolicyId> {
         self.policies.keys().cloned().collect()
     }
@@ -180,7 +180,7 @@ impl Learners {
         self.policies.values().map(|policy| policy.weights().version()).max().unwrap_or_default()
     }
 
-    /// The default policy, if that is the only one.
+    /// Returns the default policy, if that is the only one.
     fn single_mut(&mut self) -> Option<&mut Box<dyn Policy>> {
         if self.policies.len() == 1 { self.policies.get_mut(&PolicyId::DEFAULT) } else { None }
     }

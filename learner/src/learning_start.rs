@@ -25,11 +25,11 @@ pub struct LearningStart {
     pub learners: Learners,
     /// The loop: its number is 0, and it has no leases yet.
     pub config: RunLoopConfig,
-    /// What rows of one agent per slot are postprocessed with.
+    /// The postprocessing of rows of one agent per slot.
     pub postprocessing: Postprocessing,
 }
 
-/// Why a run cannot begin to learn.
+/// An error that keeps a run from beginning to learn.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LearningStartError {
@@ -50,16 +50,16 @@ pub enum LearningStartError {
 pub struct AlgorithmSettingsError {
     /// The group of settings: `policy_config` or `policies.ID.config`.
     pub path: String,
-    /// What is wrong with it.
+    /// The error of the setting.
     pub error: ConfigError,
 }
 
 impl LearningStart {
-    /// Makes the learner of a run from the policies that its leases need. `saved` are weights and the state of the learner of
-    /// a run that is resumed, or the weights that a new run begins with and an empty state.
+    /// Creates the learner of a run from the policies that its leases need. `saved` are weights and the state of the
+    /// learner of a run that is resumed, or the weights that a new run begins with and an empty state.
     ///
     /// # Errors
-    /// [`LearningStartError`] names what does not fit.
+    /// [`LearningStartError`] names the mismatch.
     pub fn new(
         config: &RunConfig,
         parts: LearningParts,

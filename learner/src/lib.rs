@@ -1,11 +1,11 @@
 //! The learner: models, algorithms with their losses and schedules, the optimiser and its state, on candle's autograd.
 //!
 //! [`Learner::update`] takes a train batch and gives the next version of the weights, with which the acting policy in
-//! [`rollmesh_core`] resumes. [`LearningPolicy`] is both in one, for workers that learn where they sample, and [`Learners`]
-//! are the policies of a run. Two invariants:
-//! published weights are always finite, and on a CPU they are a function of configuration, seed, initial weights and
-//! batches alone. Every sum is made on one thread in a fixed order, whatever the number of cores, and shuffles are
-//! addressed by version and epoch. The bits are the same on every CPU, in debug and release builds and in wasm.
+//! [`rollmesh_core`] resumes. [`LearningPolicy`] acts and learns, for workers that learn where they sample, and
+//! [`Learners`] are the policies of a run. Two invariants: published weights are always finite, and on a CPU they are a
+//! function of configuration, seed, initial weights and batches alone. Every sum is computed on one thread in a fixed
+//! order, for any number of cores, and shuffles are addressed by version and epoch. The bits are the same on every CPU,
+//! in debug and release builds and in wasm.
 //!
 //! Every operation allocates a tensor, so the allocator matters: with glibc's an update takes nearly twice as long as
 //! with mimalloc, which the `rollmesh` program sets and other programs should, too.
@@ -13,8 +13,8 @@
 //! Devices, tensors and their errors are types of candle: [`DeviceSpec::open`] returns a device, [`tensors`] makes tensors
 //! of a batch, and [`tensors::candle_core`] is the crate that they are from. Other dependencies are not in the public API.
 //!
-//! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, acting, and whatever
-//! needs threads, sockets or files: this crate compiles to wasm.
+//! Not here: advantages, which [`rollmesh_core`] computes when it joins fragments to a train batch, acting, and
+//! everything that needs threads, sockets or files: this crate compiles to wasm.
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod algorithm;

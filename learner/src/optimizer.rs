@@ -9,7 +9,7 @@ const BETA2: f64 = 0.999;
 
 /// AdamW (Loshchilov and Hutter: "Decoupled weight decay regularization", 2019) on one flat copy of the variables: a
 /// dozen operations on one long vector per step instead of a dozen on each of many short ones, and the global norm
-/// comes for free.
+/// costs little more.
 pub(super) struct Optimizer {
     vars: Vec<Var>,
     flat: Tensor,
@@ -21,12 +21,12 @@ pub(super) struct Optimizer {
     grad_clip: Option<f64>,
 }
 
-/// What an optimiser has besides the variables.
+/// The state of an optimiser besides the variables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OptimizerState {
-    /// Steps taken.
+    /// The number of steps taken.
     pub(super) steps: u64,
-    /// Of all variables, in their order.
+    /// The first and second moments of all variables, in their order.
     pub(super) moments: [Vec<f32>; 2],
 }
 
@@ -42,19 +42,19 @@ impl Optimizer {
         self.lr = lr;
     }
 
-    /// Numbers that are trained.
+    /// Returns the number of trained parameters.
     pub(super) fn len(&self) -> usize {
         self.flat.elem_count()
     }
 
-    /// One long gradient from those of the variables.
+    /// Concatenates the gradients of the variables.
     pub(super) fn gradient(&self, grads: &GradStore) -> Result<Tensor> {
         let parts =
             self.vars.iter().map(|var| grads.get(var).map_or_else(|| var.zeros_like(), |grad| Ok(grad.clone())));
         concatenated(parts.collect::<Result<Vec<_>>>()?.iter())
     }
 
-    /// A gradient clipped to the largest norm, and its norm before that; nothing if it is not finite.
+    /// Returns a gradient clipped to the maximum norm, and its norm before that; `None` if it is not finite.
     pub(super) fn clipped(&self, mut flat: Tensor) -> Result<Option<(Tensor, f64)>> {
         let Some(norm) = Self::norm(&flat)? else { return Ok(None) };
         if let Some(limit) = self.grad_clip.filter(|&limit| norm > limit) {
@@ -63,13 +63,13 @@ impl Optimizer {
         Ok(Some((flat, norm)))
     }
 
-    /// Global norm of a gradient, if it is finite.
+    /// Returns the global norm of a gradient, if it is finite.
     pub(super) fn norm(flat: &Tensor) -> Result<Option<f64>> {
         let norm = f64::from(sum_all(&flat.sqr()?)?.sqrt()?.to_scalar::<f32>()?);
         Ok(Some(norm).filter(|norm| norm.is_finite()))
     }
 
-    /// Steps down a gradient.
+    /// Takes one step along a gradient.
     pub(super) fn step(&mut self, gradient: &Tensor) -> Result<()> {
         self.steps = self.steps.saturating_add(1);
         let unbiased = [BETA1, BETA2].map(|beta| 1.0 / (1.0 - power(beta, self.steps)));
@@ -90,17 +90,17 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Moments and steps, to go back to.
+    /// Returns the moments and the number of steps, for [`set_moments`](Self::set_moments).
     pub(super) fn moments(&self) -> ([Tensor; 2], u64) {
         (self.moments.clone(), self.steps)
     }
 
-    /// Goes back to earlier moments and steps.
+    /// Restores earlier moments and steps.
     pub(super) fn set_moments(&mut self, (moments, steps): ([Tensor; 2], u64)) {
         (self.moments, self.steps) = (moments, steps);
     }
 
-    /// Sees that the variables were set from outside.
+    /// Reads the variables again, after they were set from outside.
     pub(super) fn reload(&mut self) -> Result<()> {
         self.flat = concatenated(self.vars.iter().map(Var::as_tensor))?;
         Ok(())
@@ -156,14 +156,14 @@ mod tests {
         var.to_vec1().unwrap()
     }
 
-    /// Gradient (3, 0) and (0, 4): global norm 5.
+    /// Returns the gradients (3, 0) and (0, 4), with the global norm 5.
     fn grads(a: &Var, b: &Var) -> GradStore {
         let a = (a.as_tensor() * &Tensor::new(&[3f32, 0.0], &Device::Cpu).unwrap()).unwrap();
         let b = (b.as_tensor() * &Tensor::new(&[0f32, 4.0], &Device::Cpu).unwrap()).unwrap();
         (a + b).unwrap().sum_all().unwrap().backward().unwrap()
     }
 
-    /// With a huge epsilon AdamW's first step is lr * gradient / epsilon, so that the clipped gradient shows.
+    /// Takes a first step with a huge epsilon: it is lr * gradient / epsilon, so it shows the clipped gradient.
     fn first_step(grad_clip: Option<f64>) -> (Vec<f32>, Vec<f32>, f64) {
         let (a, b) = (var(&[0.0, 1.0]), var(&[0.0, 1.0]));
         let config = CommonConfig { lr: 1e6, adam_epsilon: 1e6, grad_clip, ..PpoConfig::default().common };
@@ -205,7 +205,7 @@ mod tests {
         assert!(optimizer.clipped(optimizer.gradient(&bad).unwrap()).unwrap().is_none());
     }
 
-    /// By hand, in 64-bit floats.
+    /// The reference is computed here in 64-bit floats.
     #[test]
     fn three_steps_by_the_definition() {
         let config = CommonConfig { weight_decay: 0.1, lr: 0.01, ..PolicyGradientConfig::pg().common };

@@ -25,16 +25,18 @@ use super::{
 
 /// One of the core's policies, which acts, and a learner of its weights on the CPU.
 ///
-/// Every learning step gives the acting policy the next version of the weights. PPO's ratios start from what a batch says
-/// of when its actions were taken ([`OldPolicy::Batch`]), so that a worker may also hand over its train batch in pieces, several times; then with one pass (`num_sgd_iter`) each.
-/// The clock of annealing counts rows learned from, until [`Policy::on_global_var_update`] reports the run's env steps.
+/// Every learning step gives the acting policy the next version of the weights. PPO's ratios start from the
+/// distributions in the batch ([`OldPolicy::Batch`]), so that a worker may also pass its train batch in pieces, several
+/// times; then with one pass (`num_sgd_iter`) each. The clock of annealing counts rows learned from, until
+/// [`Policy::on_global_var_update`] reports the run's env steps.
 pub struct LearningPolicy {
     acting: NetPolicy,
     learner: Learner,
 }
 
 impl LearningPolicy {
-    /// Lets a policy learn the weights of its [`ModelSpec`](rollmesh_core::policy::ModelSpec). The seed is the run's.
+    /// Creates a policy that learns the weights of its [`ModelSpec`](rollmesh_core::policy::ModelSpec). The seed is the
+    /// run's.
     ///
     /// # Errors
     /// [`PolicyError::Config`] for settings out of range, [`PolicyError::Unsupported`] for spaces that are no single arrays,
@@ -48,7 +50,7 @@ impl LearningPolicy {
         Self::on(Device::Cpu, Kernels::PORTABLE, acting, spaces, algorithm, seed)
     }
 
-    /// As [`new`](Self::new), with a learner on a device.
+    /// Works like [`new`](Self::new), with a learner on a device.
     ///
     /// # Errors
     /// As there.
@@ -64,7 +66,7 @@ impl LearningPolicy {
         Ok(Self { acting, learner: learner.with_old_policy(OldPolicy::Batch) })
     }
 
-    /// A new policy with the networks that a context asks for, with a learner on a device.
+    /// Creates a policy with the networks that a context asks for, with a learner on a device.
     ///
     /// # Errors
     /// As [`new`](Self::new) and [`NetPolicy::for_algorithm`].
@@ -81,14 +83,15 @@ impl LearningPolicy {
         Ok(policy)
     }
 
-    /// What learns.
+    /// Returns the learner.
     #[must_use]
     pub fn learner(&self) -> &Learner {
         &self.learner
     }
 }
 
-/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and of logged actions `bc` and `marwil`. A user's kind of one of these names stays. Their settings are those of [`AlgorithmConfig::pg`] and so on, and
+/// Adds the policies that learn: `pg`, `a2c` and `ppo`, and from logged actions `bc` and `marwil`. Policies that the
+/// user has registered under these names stay. Their settings are those of [`AlgorithmConfig::pg`] and so on, and
 /// `model`, see [`ModelConfig`](rollmesh_core::policy::ModelConfig).
 ///
 /// ```
@@ -112,7 +115,7 @@ pub fn register_learning_policies(registry: &mut PolicyRegistry) {
     register_learning_policies_on(registry, &Device::Cpu);
 }
 
-/// As [`register_learning_policies`], with learners on a device.
+/// Works like [`register_learning_policies`], with learners on a device.
 pub fn register_learning_policies_on(registry: &mut PolicyRegistry, device: &Device) {
     for AlgorithmSpec { name, parse, .. } in ALGORITHMS {
         if registry.spec(name).is_ok_and(|spec| !spec.is_builtin()) {
@@ -228,7 +231,7 @@ impl Policy for LearningPolicy {
     }
 
     fn extra_state(&self) -> Vec<u8> {
-        // Only a device can fail to give its numbers, and here there is none.
+        // Only a device can fail here, and this learner is on the CPU.
         self.learner.state().unwrap_or_default()
     }
 

@@ -8,19 +8,19 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The discount that is named for a policy that has none: RLlib's.
+/// The discount that is written for a policy without one: RLlib's default.
 const USUAL_GAMMA: f64 = 0.99;
 
-/// A policy as training left it, or has left it so far, without its weights: they are a safetensors file,
+/// A policy after training or during it, without its weights: they are a safetensors file,
 /// [`Weights::to_safetensors`](rollmesh_core::weights::Weights::to_safetensors).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFile {
-    /// [`FORMAT`](Self::FORMAT).
+    /// The layout's number, [`FORMAT`](Self::FORMAT).
     pub format: u32,
-    /// What learned, for example `ppo`.
+    /// The algorithm, for example `ppo`.
     pub algo: String,
-    /// Discount that it learned with.
+    /// The discount that it learned with.
     pub gamma: f64,
     /// Iterations behind the weights.
     pub iteration: u64,
@@ -39,10 +39,10 @@ pub struct PolicyFile {
 }
 
 impl PolicyFile {
-    /// Layout of the file; a later one has another number.
+    /// The layout of the file; a later one has another number.
     pub const FORMAT: u32 = 1;
 
-    /// Describes what a run has learned so far.
+    /// Describes the policy that a run has learned so far.
     #[must_use]
     pub fn of_run(state: &RunLoop, gamma: f64) -> Self {
         let run = state.config();

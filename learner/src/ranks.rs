@@ -1,9 +1,9 @@
-//! What the learners of all ranks agree on, so that together they are one learner of all their rows.
+//! Agreement between the learners of all ranks, so that together they are one learner of all their rows.
 //!
-//! The rows of all ranks stand one after the other, in the order of ranks, as in a batch that was joined of theirs; so do
-//! the units, single rows or sequences, that may be put into any order. Every rank shuffles the numbers of all units in
-//! the same way, and a minibatch is what one learner of the joined batch would take: each rank has its own part of it,
-//! perhaps none. Sums over its rows, gradients among them, are then sums over ranks of sums over own rows.
+//! The rows of all ranks stand one after the other, in the order of ranks, as in a batch that was joined from theirs;
+//! so do the units, single rows or sequences, that may be put into any order. Every rank shuffles the numbers of all
+//! units in the same way, and a minibatch is what one learner of the joined batch would take: each rank has its own
+//! part of it, perhaps none. Sums over its rows, gradients among them, are then sums over ranks of sums over own rows.
 
 use rollmesh_core::{
     hash::{bytes_hash, weights_hash},
@@ -22,28 +22,28 @@ use super::{
 /// The ranks that learn together, or one learner by itself.
 pub(super) struct Ranks<'a>(Option<&'a mut dyn AllReduce>);
 
-/// What is to be known of an update before its first step. Of one learner by itself, its own.
+/// The data of all ranks that an update needs before its first step. A learner by itself has only its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Joined {
     /// Rows of all ranks.
     pub(super) rows: u64,
     /// Units of all ranks.
     pub(super) units: usize,
-    /// Where the own units stand among them.
+    /// The index of the first own unit among them.
     first_unit: usize,
     own_units: usize,
     pub(super) logp_gap: f64,
     pub(super) explained_variance: f64,
-    /// Rank 0's: what shuffles, and the clock and the weight of the divergence as they were before the update.
+    /// Rank 0's seed of shuffles, and its clock of annealing and adaptive coefficient before the update.
     pub(super) seed: u64,
     pub(super) env_steps: u64,
     pub(super) adaptive: f64,
-    /// Of the own rows.
+    /// The lag of the own rows.
     pub(super) lag: LagStats,
 }
 
 impl Joined {
-    /// Of these units of all ranks the own ones, by their own numbers.
+    /// Returns the own ones of these units of all ranks, by their own numbers.
     pub(super) fn own(&self, units: &[u32]) -> Vec<u32> {
         let own = |unit: &u32| (*unit as usize).checked_sub(self.first_unit).filter(|&own| own < self.own_units);
         units.iter().filter_map(own).map(|own| own as u32).collect()
@@ -55,12 +55,12 @@ impl<'a> Ranks<'a> {
         Self(None)
     }
 
-    /// A group of one rank is a learner by itself.
+    /// Returns the ranks of a group; a group of one rank is a learner by itself.
     pub(super) fn of(group: &'a mut dyn AllReduce) -> Self {
         Self(Some(group).filter(|group| group.world_size() > 1))
     }
 
-    /// Those there are besides this one.
+    /// Returns the group, if there are other ranks.
     pub(super) fn others(&mut self) -> Option<&mut (dyn AllReduce + 'a)> {
         self.0.as_deref_mut()
     }
@@ -69,7 +69,7 @@ impl<'a> Ranks<'a> {
         self.0.is_some()
     }
 
-    /// Agrees on an update, for which this rank has these rows or none.
+    /// Agrees on an update with the other ranks. This rank has these rows or none.
     pub(super) fn meet(&mut self, learner: &Learner, rows: Option<&TrainRows>) -> Result<Joined, LearnError> {
         let own = Plan::of(learner, rows, self.are_there())?;
         let lag = rows.map(|rows| rows.lag).unwrap_or_default();
@@ -82,8 +82,8 @@ impl<'a> Ranks<'a> {
         Ok(Joined { lag, ..Plan::join(&plans, group.rank() as usize)? })
     }
 
-    /// Mean and standard deviation of the advantages of minibatches of all ranks, whose own parts are these. Nothing
-    /// where a learner by itself looks at its rows alone.
+    /// Returns the mean and standard deviation of the advantages of each minibatch of all ranks, from the own parts of
+    /// minibatches. A learner by itself has `None` instead.
     pub(super) fn normals(
         &mut self,
         rows: Option<&TrainRows>,
@@ -109,14 +109,14 @@ impl<'a> Ranks<'a> {
     }
 }
 
-/// What advantages are shifted and scaled by.
+/// The mean and standard deviation by which advantages are normalised.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Normal {
     pub(super) mean: f64,
     pub(super) std: f64,
 }
 
-/// What one rank says of an update before its first step.
+/// One rank's message before the first step of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Plan {
     rows: u64,
@@ -125,17 +125,17 @@ struct Plan {
     env_steps: u64,
     adaptive: f64,
     logp_gap: f64,
-    /// Of the value targets, and of what the acting values miss of them.
+    /// The moments of the value targets, and of the acting values' errors.
     values: [Moments; 2],
-    /// Of weights, their version and the optimiser's state.
+    /// The hash of the weights, their version and the optimiser's state.
     identity: [u8; 16],
 }
 
 impl Plan {
-    /// Upper bound of its encoding: 10 bytes for an integer, 8 for a float.
+    /// Maximum length of its encoding: 10 bytes for an integer, 8 for a float.
     const MAX_BYTES: usize = 4 * 10 + 8 * 8 + 16;
 
-    /// The identity is for others alone.
+    /// Describes a rank's part of an update. Only other ranks need the identity.
     fn of(learner: &Learner, rows: Option<&TrainRows>, are_others: bool) -> Result<Self, LearnError> {
         let mut identity = [0; 16];
         if are_others {
@@ -162,7 +162,7 @@ impl Plan {
         })
     }
 
-    /// One batch of those of all ranks.
+    /// Joins the plans of all ranks.
     fn join(plans: &[Self], own: usize) -> Result<Joined, LearnError> {
         let sum =
             |of: fn(&Self) -> u64, ranks: &[Self]| ranks.iter().try_fold(0u64, |sum, plan| sum.checked_add(of(plan)));

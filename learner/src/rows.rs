@@ -23,15 +23,15 @@ use super::{
 /// The policy before an update, which its ratios of probabilities and divergences start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldPolicy {
-    /// What the learner's own weights say when an update begins. Right where a batch is learned from in one update. Ratios of
-    /// rows that older weights have made start from the policy that acted all the same.
+    /// The learner's own weights when an update begins, for batches that are learned from in one update. Ratios of rows
+    /// of older weights start from the policy that acted in any case.
     Learner,
-    /// What the batch says of when its actions were taken, as in RLlib. Right also where a batch comes in several pieces,
-    /// or weights have moved on since.
+    /// The policy that the batch has recorded with its actions, as in RLlib. Also valid if a batch comes in several
+    /// pieces, or weights have changed since.
     Batch,
 }
 
-/// Rows that go through the model together where no gradient is wanted.
+/// Number of rows that the model processes together where no gradient is needed.
 const PIECE: usize = 512;
 
 /// Encoders of observations and of previous steps for a model.
@@ -53,19 +53,19 @@ pub(super) struct Rows {
     pub(super) old: Option<Old>,
     /// The step before each row, encoded, `[rows, numbers]`, for a model that takes it.
     pub(super) previous: Option<Tensor>,
-    /// For recurrent models, whose rows stand in the order that it says.
+    /// The memory of recurrent models, which defines the order of the rows.
     pub(super) memory: Option<Memory>,
-    /// What advantages are normalised by, where other ranks have more rows of the minibatch.
+    /// The normalisation of advantages, where other ranks have more rows of the minibatch.
     pub(super) normal: Option<Normal>,
 }
 
-/// What values are learned from, both `[rows]`.
+/// The acting values and value targets, both `[rows]`.
 pub(super) struct Critic {
     pub(super) value_targets: Tensor,
     pub(super) vf_preds: Tensor,
 }
 
-/// What the policy before the update said.
+/// The outputs of the policy before the update.
 pub(super) struct Old {
     /// Log-probabilities of the actions, `[rows]`.
     pub(super) logp: Tensor,
@@ -77,24 +77,25 @@ pub(super) struct TrainRows {
     rows: Rows,
     len: usize,
     sequences: Option<Sequences>,
-    /// The largest gap between the log-probabilities of acting and the learner's own, of rows of the learner's weights.
+    /// The largest gap between the log-probabilities of acting and the learner's own, over rows of the learner's
+    /// weights.
     pub(super) logp_gap: f32,
-    /// How far the weights that made the rows are behind the learner's.
+    /// The lag of the rows' weights behind the learner's.
     pub(super) lag: LagStats,
 }
 
-/// What a learner asks of a train batch.
+/// The settings for reading a train batch.
 pub(super) struct Reading {
     pub(super) needs: Needs,
     pub(super) old_policy: OldPolicy,
-    /// How advantages of stale rows are estimated.
+    /// The estimate of the advantages of stale rows.
     pub(super) advantages: AdvantageConfig,
     /// Version of the model's weights.
     pub(super) version: WeightsVersion,
 }
 
 struct Sequences {
-    /// First row and number of rows of each.
+    /// The first row and the number of rows of each sequence.
     spans: Vec<(usize, usize)>,
     /// `[sequences, states]`.
     states: Tensor,
@@ -172,7 +173,7 @@ impl TrainRows {
         Ok(train_rows)
     }
 
-    /// Gives stale rows the targets of V-trace, for what the model says of all rows now.
+    /// Gives stale rows the targets of V-trace, from the model's current outputs for all rows.
     fn correct(
         &mut self,
         columns: &Columns<'_>,
@@ -193,10 +194,11 @@ impl TrainRows {
         Ok(())
     }
 
-    /// What the model says of the rows now, in the order of the batch: parameters of distributions, and values.
+    /// Returns the model's current outputs for the rows, in the order of the batch: parameters of distributions, and
+    /// values.
     pub(super) fn outputs(&self, model: &ActorCritic) -> Result<(Tensor, Tensor)> {
         if self.sequences.is_none() {
-            // A piece at a time: what is between the layers of a convolution takes far more memory than the rows.
+            // A piece at a time: the data between the layers of a convolution takes far more memory than the rows.
             let piece = |start: usize| {
                 let rows = self.rows.obs.narrow(0, start, PIECE.min(self.len - start))?;
                 let (inputs, values) = model.forward(&rows, None)?;
@@ -215,22 +217,22 @@ impl TrainRows {
         Ok((inputs.detach().index_select(&place, 0)?, values.detach().index_select(&place, 0)?))
     }
 
-    /// Rows that may be put into any order: sequences of recurrent models, else single rows.
+    /// Returns the number of units that may be put into any order: sequences of recurrent models, else single rows.
     pub(super) fn units(&self) -> usize {
         self.sequences.as_ref().map_or(self.len, |sequences| sequences.spans.len())
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Of all rows, in the order of the batch.
+    /// Returns the advantages of all rows, in the order of the batch.
     pub(super) fn advantages(&self) -> Result<Vec<f32>> {
         self.rows.advantages.to_vec1()
     }
 
-    /// Of the rows in the batch, those of these units in the order of [`select`](Self::select).
+    /// Returns the batch's rows of these units, in the order of [`select`](Self::select).
     pub(super) fn order(&self, units: &[u32]) -> Vec<u32> {
         let Some(sequences) = &self.sequences else { return units.to_vec() };
         let spans = sequences.sorted(units);
@@ -259,12 +261,12 @@ impl TrainRows {
         Ok(rows)
     }
 
-    /// The whole batch.
+    /// Returns the whole batch.
     pub(super) fn whole(&self) -> Result<Rows> {
         self.select(&(0..self.units() as u32).collect::<Vec<_>>())
     }
 
-    /// Values when acting and their targets.
+    /// Returns the acting values and their targets.
     pub(super) fn values(&self) -> Result<Option<(Vec<f32>, Vec<f32>)>> {
         let values = |critic: &Critic| Ok((critic.vf_preds.to_vec1()?, critic.value_targets.to_vec1()?));
         self.rows.critic.as_ref().map(values).transpose()
@@ -326,7 +328,7 @@ impl Sequences {
         Ok(Self { previous: previous.transpose()?, spans, states })
     }
 
-    /// The longest first, with their numbers; equally long ones stay in order.
+    /// Sorts units by length, the longest first, with their numbers; equally long ones stay in order.
     fn sorted(&self, units: &[u32]) -> Vec<(u32, (usize, usize))> {
         let mut spans: Vec<_> = units.iter().map(|&i| (i, self.spans[i as usize])).collect();
         spans.sort_by_key(|&(_, (_, len))| std::cmp::Reverse(len));
@@ -334,7 +336,7 @@ impl Sequences {
     }
 }
 
-/// Units in random order, in pieces of equally many, up to one.
+/// Units in random order, in pieces whose sizes differ by at most one.
 pub(super) struct Minibatches {
     units: Vec<u32>,
     pieces: usize,
@@ -349,7 +351,7 @@ impl Minibatches {
         Self { units, pieces }
     }
 
-    /// The pieces, one after the other.
+    /// Returns the pieces, one after the other.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         let (n, pieces) = (self.units.len(), self.pieces);
         (0..pieces).map(move |i| &self.units[i * n / pieces..(i + 1) * n / pieces])
@@ -357,7 +359,7 @@ impl Minibatches {
 }
 
 impl Rows {
-    /// Number of rows.
+    /// Returns the number of rows.
     pub(super) fn len(&self) -> usize {
         self.advantages.elem_count()
     }

@@ -1,9 +1,9 @@
-//! Rows that older weights than the learner's have made, as in the asynchronous and the deadline mode.
+//! Rows of weights older than the learner's, as in the asynchronous and the deadline mode.
 //!
 //! Their advantages and value targets are estimates of an earlier policy. V-trace (Espeholt et al.: "IMPALA: Scalable
 //! distributed deep-RL with importance weighted actor-learner architectures", 2018, equation 1, with both clips at 1) replaces
 //! them when an update begins. With the learner's values `V`, `rho = min(1, pi(a|s) / mu(a|s))` of its policy `pi` and the acting
-//! policy `mu`, and the traces of remark 2, `c = lambda rho`, along each piece of an episode that one version made:
+//! policy `mu`, and the traces of remark 2, `c = lambda rho`, along each piece of an episode that one version sampled:
 //!
 //! ```text
 //! A_t = r_t + gamma V_(t+1) - V_t + gamma lambda (v_(t+1) - V_(t+1))
@@ -15,7 +15,7 @@
 //! if both policies are one it is generalised advantage estimation. `RLlib`'s APPO puts its target network's policy in the
 //! place of `pi`, clips the ratio to that policy and weights advantages with `rho`.
 //!
-//! What follows a piece's last row is worth what the acting weights said: the batch's target of that row is
+//! The state after a piece's last row has the value of the acting weights: the batch's target of that row is
 //! `r + gamma V_(t+1)`. Without a critic all other values are 0, and the targets are returns.
 
 use candle_core::{Device, Tensor};
@@ -30,7 +30,7 @@ use rollmesh_core::{
 
 use super::{columns::Columns, error::LearnError};
 
-/// How many versions of the weights rows are behind the learner's.
+/// The number of versions by which the weights of each row are behind the learner's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Lags(Vec<u64>);
 
@@ -42,7 +42,7 @@ pub(super) struct LagStats {
 }
 
 impl Lags {
-    /// Rows that do not say which weights made them are taken for the learner's.
+    /// Returns the lags of rows. Rows without a version count as those of the learner's weights.
     pub(super) fn of(columns: &Columns<'_>, newest: WeightsVersion) -> Result<Self, LearnError> {
         let versions = columns.optional_integers(WEIGHTS_VERSION.name())?.unwrap_or_default();
         Ok(Self(versions.into_iter().map(|version| newest.0.saturating_sub(version.max(0) as u64)).collect()))
@@ -58,7 +58,7 @@ impl Lags {
         self.0.iter().any(|&lag| lag > 0)
     }
 
-    /// `[rows]`: 1 for each stale row, else 0.
+    /// Returns `[rows]`: 1 for each stale row, else 0.
     pub(super) fn mask(&self, rows: usize, device: &Device) -> candle_core::Result<Tensor> {
         Tensor::from_iter((0..rows).map(|row| u8::from(self.is_stale(row))), device)
     }
@@ -68,7 +68,7 @@ impl Lags {
     }
 }
 
-/// What the learner says of all rows when an update begins.
+/// The learner's outputs for all rows when an update begins.
 pub(super) struct Current<'a> {
     /// Log-probabilities of the actions.
     pub(super) logp: &'a [f32],
@@ -76,14 +76,15 @@ pub(super) struct Current<'a> {
     pub(super) values: &'a [f32],
 }
 
-/// Advantages and value targets of all rows, of which those of stale rows are V-trace's.
+/// Advantages and value targets of all rows; those of stale rows are V-trace's.
 pub(super) struct Targets {
     pub(super) advantages: Vec<f32>,
     pub(super) value_targets: Vec<f32>,
 }
 
 impl Targets {
-    /// With clipped ratios the advantages of stale rows are not weighted, since the ratios are.
+    /// Returns the targets with those of V-trace for stale rows. With clipped ratios the advantages of stale rows are
+    /// not weighted, since the ratios are.
     pub(super) fn corrected(
         columns: &Columns<'_>,
         lags: &Lags,
@@ -122,7 +123,7 @@ impl Targets {
     }
 }
 
-/// `A_t` for the targets of a piece.
+/// Returns `A_t` for the targets of a piece.
 fn unweighted(input: &VTraceInput<'_>, config: &VTraceConfig, vs: &[f32], t: usize) -> f32 {
     let next = |values: &[f32]| f64::from(values.get(t + 1).copied().unwrap_or(input.bootstrap_value));
     let (value, target) = (next(input.values), next(vs));
@@ -130,7 +131,7 @@ fn unweighted(input: &VTraceInput<'_>, config: &VTraceConfig, vs: &[f32], t: usi
     (expected - f64::from(input.values[t])) as f32
 }
 
-/// The columns that say where pieces end.
+/// Returns the columns that define the ends of pieces.
 fn pieces(columns: &Columns<'_>) -> Result<SampleBatch, LearnError> {
     let mut batch = SampleBatch::new();
     for name in [TERMINATEDS.name(), TRUNCATEDS.name(), EPS_ID.name(), UNROLL_ID.name(), AGENT_INDEX.name()] {

@@ -1,4 +1,4 @@
-//! What a learner has besides its weights, as bytes.
+//! The state of a learner besides its weights, as bytes.
 
 use super::{error::LearnError, optimizer::OptimizerState, update::Learner};
 
@@ -8,9 +8,9 @@ const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 1 + 8 + 8 + 4 + 8;
 
 impl Learner {
-    /// The state as bytes, little-endian: the encoding's version (8 bits), env steps (64), PPO's weight of the KL divergence or
-    /// MARWIL's mean of squared advantages (64), steps skipped in a row (32), steps of the optimiser (64), its first and its second moments. With it and the
-    /// weights another learner resumes bit-identically.
+    /// Returns the state as bytes, little-endian: the encoding's version (8 bits), env steps (64), PPO's weight of the
+    /// KL divergence or MARWIL's mean of squared advantages (64), steps skipped in a row (32), steps of the optimiser
+    /// (64), its first and its second moments. With it and the weights another learner resumes bit-identically.
     ///
     /// # Errors
     /// [`LearnError::Device`].
@@ -24,7 +24,7 @@ impl Learner {
         Ok(bytes)
     }
 
-    /// The part of it that is the optimiser's.
+    /// Returns the optimiser's part of the state.
     pub(super) fn optimizer_bytes(&self) -> Result<Vec<u8>, LearnError> {
         let mut bytes = Vec::with_capacity(self.state_bytes());
         self.write_optimizer(&mut bytes)?;
@@ -38,13 +38,13 @@ impl Learner {
         Ok(())
     }
 
-    /// Length of [`state`](Self::state).
+    /// Returns the length of [`state`](Self::state).
     #[must_use]
     pub fn state_bytes(&self) -> usize {
         HEADER_BYTES + 2 * size_of::<f32>() * self.optimizer.len()
     }
 
-    /// Takes back a [`state`](Self::state). No bytes are the state of a learner that has not learned yet.
+    /// Restores a [`state`](Self::state). An empty one is that of a learner that has not learned yet.
     ///
     /// # Errors
     /// [`LearnError::State`] for other bytes; nothing has changed then.
@@ -81,7 +81,7 @@ impl Learner {
     }
 }
 
-/// Bytes from a place within the header.
+/// Returns the bytes at an offset of the header.
 fn field<const N: usize>(header: &[u8; HEADER_BYTES], start: usize) -> [u8; N] {
     std::array::from_fn(|i| header[start + i])
 }

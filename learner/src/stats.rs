@@ -1,14 +1,14 @@
-//! What is reported of an update.
+//! The statistics of an update.
 
 use rollmesh_core::policy::{LearnInfo, joined_info};
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::{KL, PARTS};
 
-/// What an update was like. Losses are means over its gradient steps.
+/// The statistics of an update. Losses are means over its gradient steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct UpdateStats {
-    /// Clipped surrogate loss, or what else is minimised of the policy.
+    /// The clipped surrogate loss, or the algorithm's other policy loss.
     pub policy_loss: f64,
     /// Mean squared error of the values.
     pub vf_loss: f64,
@@ -18,7 +18,7 @@ pub struct UpdateStats {
     pub kl: f64,
     /// Fraction of the rows whose probability ratio was beyond the clipping range.
     pub clip_fraction: f64,
-    /// How much of the variance of the value targets the acting values explain: 1 is all, 0 or less nothing.
+    /// The fraction of the variance of the value targets that the acting values explain: 1 is all, 0 or less nothing.
     pub explained_variance: f64,
     /// Global norm of the gradient before clipping.
     pub grad_norm: f64,
@@ -27,7 +27,7 @@ pub struct UpdateStats {
     pub logp_gap: f64,
     /// Learning rate of this update.
     pub learning_rate: f64,
-    /// How many versions the weights that made the rows were behind the learner's, as a mean over rows.
+    /// The number of versions by which the rows' weights were behind the learner's, as a mean over rows.
     #[serde(default)]
     pub lag_mean: f64,
     /// The same of the row with the oldest weights.
@@ -99,7 +99,7 @@ impl UpdateStats {
 /// Sums over gradient steps.
 #[derive(Default)]
 pub(super) struct GradientSums {
-    /// Of the parts of the loss, in their order.
+    /// The sums of the parts of the loss, in their order.
     parts: [f64; PARTS],
     grad_norm: f64,
     steps: u32,
@@ -119,7 +119,7 @@ impl GradientSums {
         self.steps += 1;
     }
 
-    /// Mean KL divergence in this epoch.
+    /// Returns the mean KL divergence in this epoch.
     pub(super) fn epoch_kl(&self) -> f64 {
         let (kl, steps) = self.before_epoch;
         (self.parts[KL] - kl) / f64::from((self.steps - steps).max(1))
@@ -142,7 +142,7 @@ impl GradientSums {
     }
 }
 
-/// Of some numbers: how many there are, their mean, and the sum of squared distances from it.
+/// The count and the mean of some numbers, and the sum of their squared distances from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Moments {
     n: f64,
@@ -157,8 +157,8 @@ impl Moments {
         Self { n, mean, squares: values.map(|value| (value - mean).powi(2)).sum() }
     }
 
-    /// Those of all numbers together (Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm for computing
-    /// sample variances", 1979).
+    /// Returns the moments of all numbers together (Chan, Golub, LeVeque: "Updating formulae and a pairwise algorithm
+    /// for computing sample variances", 1979).
     pub(super) fn join(parts: impl Iterator<Item = Self>) -> Self {
         let mut parts = parts.filter(|part| part.n != 0.0);
         let first = parts.next().unwrap_or_default();
@@ -174,7 +174,7 @@ impl Moments {
     }
 }
 
-/// 1 - Var(targets - predictions) / Var(targets); 0 for targets without variance.
+/// Returns 1 - Var(targets - predictions) / Var(targets); 0 for targets without variance.
 pub(super) fn explained_variance(targets: Moments, errors: Moments) -> f64 {
     let total = targets.variance();
     if total > 0.0 { 1.0 - errors.variance() / total } else { 0.0 }

@@ -24,7 +24,7 @@ pub struct TensorBatch {
     columns: Vec<(ColumnName, Tensor)>,
     /// Steps of each sequence, `[sequences]`, i32; `None` for a batch that is not divided into sequences.
     pub seq_lens: Option<Tensor>,
-    /// The longest that a sequence may be.
+    /// The maximum length of a sequence.
     pub max_seq_len: Option<usize>,
     /// Rows are time steps, `[time, trajectories, …]`.
     pub time_major: bool,
@@ -35,19 +35,19 @@ pub struct TensorBatch {
 }
 
 impl TensorBatch {
-    /// A column by name.
+    /// Returns a column by name.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<&Tensor> {
         self.iter().find_map(|(n, tensor)| (n == name).then_some(tensor))
     }
 
-    /// Names and tensors in the order of the batch.
+    /// Returns names and tensors in the order of the batch.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Tensor)> {
         self.columns.iter().map(|(name, tensor)| (name.as_str(), tensor))
     }
 }
 
-/// Why a batch could not be brought to a device.
+/// An error of copying a batch to a device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToDeviceError {
@@ -59,15 +59,15 @@ pub enum ToDeviceError {
     Device {
         /// The column.
         name: ColumnName,
-        /// What the device says.
+        /// The device's error.
         source: candle_core::Error,
     },
 }
 
-/// [`SampleBatch`]es on their way to a device.
+/// Copying [`SampleBatch`]es to a device.
 pub trait ToDevice {
     /// Copies all columns to a device: `[rows, …]`, each in its own type, but 64-bit floats as 32-bit ones, as RLlib does,
-    /// and truth values as bytes. Ragged columns, such as `infos`, stay behind.
+    /// and truth values as bytes. Ragged columns, such as `infos`, are not copied.
     ///
     /// # Errors
     /// [`ToDeviceError`], which names the column.
@@ -107,7 +107,7 @@ fn convert<T: Element, U>(data: &ColumnData<T>, to: impl Fn(T) -> U) -> Vec<U> {
     data.values().iter().map(|&value| to(value)).collect()
 }
 
-/// Values in the shape of a column.
+/// Returns values in the shape of a column.
 fn tensor<T: Element, U: WithDType>(
     data: &ColumnData<T>,
     values: &[U],

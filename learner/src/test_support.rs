@@ -28,7 +28,7 @@ pub(crate) fn spaces(obs_len: usize, action: Space) -> EnvSpaces {
     EnvSpaces { observation, observation_type: DType::F32, action, action_type }
 }
 
-/// Random weights of two perceptrons with these widths.
+/// Returns random weights of two perceptrons with these widths.
 pub(crate) fn weights(obs_len: u32, hidden: &[u32], outputs: u32) -> Weights {
     let mut tensors = Vec::new();
     for (network, outputs) in [("policy", outputs), ("value", 1)] {
@@ -37,7 +37,7 @@ pub(crate) fn weights(obs_len: u32, hidden: &[u32], outputs: u32) -> Weights {
     random(tensors)
 }
 
-/// Random weights of an LSTM after one layer of the same width.
+/// Returns random weights of an LSTM after one layer of the same width.
 pub(crate) fn lstm_weights(obs_len: u32, hidden: u32, outputs: u32) -> Weights {
     let mut tensors = Vec::new();
     layers(&mut tensors, "encoder", &[obs_len, hidden]);
@@ -66,13 +66,13 @@ fn random(tensors: Vec<(String, Vec<u32>)>) -> Weights {
     Weights::new(WeightsVersion(0), tensors.collect()).unwrap()
 }
 
-/// Random weights of a model.
+/// Returns random weights of a model.
 pub(crate) fn weights_of(spec: &ModelSpec) -> Weights {
     let dims = |shape: Vec<usize>| shape.into_iter().map(|dim| dim as u32).collect();
     random(spec.tensors().unwrap().into_iter().map(|(name, shape)| (name, dims(shape))).collect())
 }
 
-/// The model of [`weights`] or [`lstm_weights`].
+/// Returns the model of [`weights`] or [`lstm_weights`].
 pub(crate) fn spec_of(weights: &Weights) -> ModelSpec {
     let shape = |name: String| weights.tensor(&name).map(|tensor| [tensor.shape[0] as usize, tensor.shape[1] as usize]);
     let network = |network: &str, last: Activation| {
@@ -96,7 +96,7 @@ pub(crate) fn spec_of(weights: &Weights) -> ModelSpec {
     ModelSpec { obs_len, mask_len: 0, trunk, policy, value, initializer: WeightsInitializer::GlorotUniform }
 }
 
-/// A learner of [`weights`] or [`lstm_weights`].
+/// Returns a learner of [`weights`] or [`lstm_weights`].
 pub(crate) fn new_learner(
     algorithm: impl Into<AlgorithmConfig>,
     spaces: &EnvSpaces,
@@ -108,13 +108,13 @@ pub(crate) fn new_learner(
     Learner::new(algorithm, spaces, &spec_of(initial), seed, initial, device, kernels)
 }
 
-/// All numbers of weights.
+/// Returns the bits of all weights.
 pub(crate) fn bits(weights: &Weights) -> Vec<u32> {
     weights.tensors().iter().flat_map(|tensor| tensor.values.iter().map(|value| value.to_bits())).collect()
 }
 
-/// Experience with a bandit of two contexts and two actions, taken at random: the action pays that has the number
-/// of the context.
+/// Returns experience with a bandit of two contexts and two actions, taken at random: the action with the number of the
+/// context pays.
 pub(crate) fn bandit(rows: usize, seed: u64) -> SampleBatch {
     let mut rng = rng(seed);
     let contexts: Vec<i64> = (0..rows).map(|_| rng.below(2).into()).collect();
@@ -128,8 +128,8 @@ pub(crate) fn bandit(rows: usize, seed: u64) -> SampleBatch {
         .unwrap()
 }
 
-/// A batch of observations and actions with what else is learned from: rewards that belong to one row each, and no
-/// values yet.
+/// Adds the other columns for learning to a batch of observations and actions: rewards that belong to one row each, and
+/// no values yet.
 pub(crate) fn learnable(batch: SampleBatch, logp: &[f32], rewards: &[f32]) -> SampleBatch {
     let columns = [
         (ACTION_LOGP, logp.to_vec()),
@@ -140,7 +140,7 @@ pub(crate) fn learnable(batch: SampleBatch, logp: &[f32], rewards: &[f32]) -> Sa
     columns.into_iter().fold(batch, |batch, (key, values)| batch.with(key, ColumnData::scalars(values)).unwrap())
 }
 
-/// Rows of [`batch`].
+/// Number of rows of [`batch`].
 pub(crate) const ROWS: usize = 11;
 /// Lengths of its sequences, for recurrent models.
 const SEQ_LENS: [i32; 4] = [2, 4, 1, 4];
@@ -153,7 +153,7 @@ fn rows_of(values: Vec<f32>, width: u32) -> Column {
     ColumnData::new(values, RowShape::vector(width)).unwrap().into()
 }
 
-/// Rows that no policy has made, for three numbers of observation and LSTMs of four.
+/// Returns artificial rows, for three numbers of observation and LSTMs of four.
 pub(crate) fn batch(action: &Space) -> SampleBatch {
     let integers = |nvec: &[u32]| -> Column {
         let values = (0..ROWS).flat_map(|i| nvec.iter().map(move |&n| (i as i64 * 7 + 3) % i64::from(n))).collect();
@@ -190,7 +190,7 @@ pub(crate) fn rng(seed: u64) -> Rng {
     Streams::new(seed, Purpose::Init).at(SlotId(0), 0, 0, 0)
 }
 
-/// What the core knows by name, and the policies that learn.
+/// Returns the core's registry with the policies that learn.
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::builtin();
     register_learning_policies(&mut registry.policies);

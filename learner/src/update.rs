@@ -32,30 +32,30 @@ const MAX_SKIPPED_IN_A_ROW: u32 = 3;
 /// `advantages`; with a critic also `value_targets` and `vf_preds`; for PPO also `action_logp`; for a recurrent model also
 /// `seq_lens` and a `state_in_*` for each of its states. From logged rows MARWIL needs `obs`, `actions` and `advantages`, which
 /// are returns, and behaviour cloning `obs` and `actions`. Where a batch has `weights_version`, rows of older weights than the
-/// learner's are corrected by V-trace, for which it also needs `rewards`, `terminateds`, `action_logp` and what else says where
-/// its pieces end ([`piece_ends`](rollmesh_core::postprocess::piece_ends)).
+/// learner's are corrected by V-trace, for which it also needs `rewards`, `terminateds`, `action_logp` and the other
+/// columns that define the ends of its pieces ([`piece_ends`](rollmesh_core::postprocess::piece_ends)).
 pub struct Learner {
     pub(super) algorithm: AlgorithmConfig,
     pub(super) device: Device,
     old_policy: OldPolicy,
-    /// Of what shuffles.
+    /// The seed of shuffles.
     pub(super) seed: u64,
     encoders: Encoders,
     pub(super) model: ActorCritic,
     pub(super) optimizer: Optimizer,
     /// The last published weights.
     pub(super) weights: Weights,
-    /// The model's variables are not the published weights.
+    /// True while the model's variables are not the published weights.
     pub(super) stale: bool,
     /// Env steps learned from, the clock of annealing.
     pub(super) env_steps: u64,
-    /// What adapts as the algorithm learns, see [`Schedule`].
+    /// The adaptive coefficient, see [`Schedule`].
     pub(super) adaptive: f64,
     pub(super) skipped_in_a_row: u32,
 }
 
 impl Learner {
-    /// A learner of a model that starts from these weights. The seed is the run's; the kernels change no bit.
+    /// Creates a learner of a model that starts from these weights. The seed is the run's; the kernels change no bit.
     ///
     /// # Errors
     /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for invalid spaces and for a
@@ -97,14 +97,14 @@ impl Learner {
         })
     }
 
-    /// Which policy PPO's updates start from; [`OldPolicy::Learner`] if nothing is said.
+    /// Sets the policy that PPO's updates start from; by default it is [`OldPolicy::Learner`].
     #[must_use]
     pub fn with_old_policy(mut self, old_policy: OldPolicy) -> Self {
         self.old_policy = old_policy;
         self
     }
 
-    /// The last published weights: always finite.
+    /// Returns the last published weights, which are always finite.
     #[must_use]
     pub fn weights(&self) -> &Weights {
         &self.weights
@@ -156,7 +156,7 @@ impl Learner {
         let clock = (self.env_steps, self.adaptive, self.skipped_in_a_row);
         let updated = self.try_update(batch, ranks);
         if updated.is_err() {
-            // As if nothing had happened, since a rank that loses others may resume from here.
+            // Undoes the update, since a rank that loses others may resume from here.
             self.optimizer.set_moments(moments);
             (self.env_steps, self.adaptive, self.skipped_in_a_row) = clock;
         }
@@ -166,7 +166,7 @@ impl Learner {
     fn try_update(&mut self, batch: &SampleBatch, mut ranks: Ranks<'_>) -> Result<(Weights, UpdateStats), LearnError> {
         let (rows, joined) = self.begin(batch, &mut ranks)?;
         (self.env_steps, self.adaptive) = (joined.env_steps, joined.adaptive);
-        // Until the weights are published.
+        // True until the weights are published.
         self.stale = true;
         let (schedule, learning_rate) = (self.schedule(&joined), self.lr());
         let mut sums = GradientSums::default();
@@ -176,7 +176,7 @@ impl Learner {
                 self.gradient_step(whole.as_ref(), schedule, &mut ranks, &mut sums)?;
             }
             Some(Epochs { passes, minibatch_size, target_kl }) => {
-                // Streams are addressed, not consumed: an update shuffles the same way whatever came before it.
+                // Streams are addressed, not consumed: an update shuffles the same way regardless of earlier ones.
                 let shuffles = Streams::new(joined.seed, Purpose::Shuffle);
                 for epoch in 0..passes {
                     let mut rng = shuffles.at(SlotId(0), self.weights.version().0 as u32, epoch, 0);
@@ -195,7 +195,7 @@ impl Learner {
         Ok((self.weights.clone(), stats))
     }
 
-    /// What this rank has to learn from, none if others have, and what all have agreed on.
+    /// Returns the rows of this rank, `None` if only other ranks have some, and the data that all have agreed on.
     pub(super) fn begin(
         &mut self,
         batch: &SampleBatch,
@@ -207,7 +207,7 @@ impl Learner {
         Ok((rows, joined))
     }
 
-    /// One pass over the rows in random order. Gives the mean KL divergence from the old policy.
+    /// Makes one pass over the rows in random order. Returns the mean KL divergence from the old policy.
     fn epoch(
         &mut self,
         minibatches: &Minibatches,
@@ -260,7 +260,7 @@ impl Learner {
         if hopeless { Err(self.diverged(reason)) } else { Ok(()) }
     }
 
-    /// The batch on the device, and the published weights in the model.
+    /// Copies the batch to the device, and the published weights to the model.
     pub(super) fn train_rows(&mut self, batch: &SampleBatch) -> Result<TrainRows, LearnError> {
         self.refresh()?;
         let reading = Reading {

@@ -1,5 +1,5 @@
 //! Acting and learning on a device against the kernels and the learner of the CPU. `ROLLMESH_TEST_DEVICE` names the device,
-//! `cpu` by default: then candle's CPU takes its part.
+//! `cpu` by default: then it is candle's CPU.
 
 use candle_core::Device;
 use rollmesh_core::{
@@ -28,7 +28,7 @@ const MODELS: [&str; 8] = [
     r#"{"fcnet_hiddens": [16], "vf_share_layers": true, "post_fcnet_hiddens": [8], "fcnet_activation": "gelu"}"#,
 ];
 
-/// For images. The filters of the last convolution leave out a row of pixels, and no column.
+/// A network for images. The filters of the last convolution do not cover the last row of pixels, but all columns.
 const CONVOLUTION: &str =
     r#"{"fcnet_hiddens": [16], "conv_filters": [[8, 3, 1], [8, [3, 4], 2]], "conv_activation": "relu"}"#;
 
@@ -46,7 +46,7 @@ fn context(env: &str, model: &str) -> PolicyContext {
     PolicyContext::new(spaces, 7, Kernels::PORTABLE).with_config(config)
 }
 
-/// The same policy, acting by the kernels and on the device.
+/// Returns the same policy twice: with the kernels, and on the device.
 fn pair(env: &str, model: &str) -> [Box<dyn Policy>; 2] {
     let context = context(env, model);
     let policies = PolicyRegistry::builtin();
@@ -58,7 +58,8 @@ fn numbers(len: usize) -> Vec<f32> {
     (0..len).map(|i| (i as f32 * 0.37).sin() * 2.0).collect()
 }
 
-/// Everything that a policy says of the rows: log-probabilities, values, distribution inputs and states, and the values alone.
+/// Returns all outputs of a policy for the rows: log-probabilities, values, distribution inputs and states, and the
+/// values alone.
 fn outputs(policy: &mut dyn Policy, obs_len: usize, action_len: usize) -> Vec<Vec<f32>> {
     let state_len: usize = policy.state_lens().iter().sum();
     let (obs, before) = (numbers(ROWS * obs_len), numbers(ROWS * state_len));
@@ -70,7 +71,7 @@ fn outputs(policy: &mut dyn Policy, obs_len: usize, action_len: usize) -> Vec<Ve
     let actions = if action_len == 0 { RowsMut::I64(&mut discrete) } else { RowsMut::F32(&mut continuous) };
     let mut out = ActionOutput::new(actions, &mut logp, &mut vf_preds);
     (out.dist_inputs, out.state) = (&mut dist_inputs, &mut state);
-    // The most likely actions: a drawn one may flip by the last bit of a probability.
+    // The most likely actions, since the last bit of a probability may change a drawn one.
     let input = ActionInput { state: &before, explore: false, ..ActionInput::new(RowsRef::F32(&obs), &moments) };
     policy.compute_actions(input, out).unwrap();
     let mut values = vec![f32::NAN; ROWS];
@@ -96,7 +97,7 @@ fn assert_same_choices(policies: &mut [Box<dyn Policy>; 2], (obs_len, action_len
     }
 }
 
-/// Larger than the first ones, so that rows differ.
+/// Returns larger weights than the first ones, so that rows differ.
 fn larger(weights: &Weights) -> Weights {
     let tensors = weights.tensors().iter().cloned().map(|mut tensor| {
         tensor.values.iter_mut().enumerate().for_each(|(i, w)| *w = *w * 2.0 + (i % 3) as f32 * 0.01);
@@ -138,7 +139,7 @@ fn wide_networks_act_within_the_tolerance_of_audits() {
     assert_close("values", &kernels[1], &device[1], 1e-4);
 }
 
-/// A train batch of an environment, sampled by the kernels or on the device.
+/// Samples a train batch of an environment, with the kernels or on the device.
 fn batch(registry: &Registry, env: &str, model: &str) -> (RolloutWorker, SampleBatch) {
     let config = format!(r#"{{"num_sgd_iter": 2, "sgd_minibatch_size": 128, "model": {model}}}"#);
     let policy = PolicyConfig::new("ppo").with_config(config.parse().unwrap());

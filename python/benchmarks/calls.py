@@ -1,4 +1,4 @@
-"""What a learner in Python waits for: a batch of 64x200 CartPole rows, and 10 MB of weights on two workers.
+"""The times that a learner in Python waits: for a batch of 64x200 CartPole rows, and for 10 MB of weights on 2 workers.
 
 Run with `python calls.py [CREATED]` on Linux. It also creates and closes many workers and vector environments, and prints how
 the memory of the process and its number of threads change.

@@ -1,8 +1,8 @@
-"""How fast environments of Gymnasium step in host processes, compared with a bare Python loop, Gymnasium's vector environments,
-and those of Stable-Baselines3, PufferLib and RLlib where they are installed.
+"""The speed of Gymnasium's environments in host processes, compared with a bare Python loop, Gymnasium's vector
+environments, and those of Stable-Baselines3, PufferLib and RLlib if they are installed.
 
-Run with `python hosts.py [ENV] [ROUNDS]` on Linux. The cases take turns, so that other programs on the machine slow all of
-them; the best round counts. The time of processors, of all processes together, depends less on other programs.
+Run with `python hosts.py [ENV] [ROUNDS]` on Linux. The cases alternate, so that other programs on the machine slow all
+of them; the best round counts. The CPU time of all processes together depends less on other programs.
 """
 
 import importlib
@@ -22,7 +22,7 @@ STEPS = int(os.environ.get("STEPS", 400))
 
 
 def cpu_seconds() -> float:
-    """Returns the processors' time of this process and its descendants."""
+    """Returns the CPU time of this process and its descendants."""
     stats = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:

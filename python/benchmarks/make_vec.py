@@ -1,4 +1,4 @@
-"""How fast `rollmesh.make_vec` steps compared with Gymnasium's own vector environment, in one run."""
+"""The speed of `rollmesh.make_vec` compared with Gymnasium's own vector environment, in one run."""
 
 import time
 

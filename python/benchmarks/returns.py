@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def of_rollmesh(id: str, env_steps: int, seed: int) -> float:
-    # A run that is over evaluates nothing, so it is to stop later than here.
+    # A finished run cannot evaluate, so its own stop condition is later than the end of this loop.
     stop = {"env_steps": 2 * env_steps}
     with rollmesh.Algorithm(f"gym:{id}", num_workers=os.cpu_count() or 1, stop=stop, seed=seed) as algorithm:
         while algorithm.step()["env_steps"] < env_steps:

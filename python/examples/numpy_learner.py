@@ -1,4 +1,4 @@
-"""A learner in NumPy alone: REINFORCE with a baseline on CartPole, whose policy acts in Rust.
+"""A learner that needs only NumPy: REINFORCE with a baseline on CartPole, whose policy acts in Rust.
 
 The workers sample; NumPy computes the gradient of a linear policy and owns its weights.
 """

@@ -18,7 +18,7 @@ Metrics = dict[str, Any] | Any
 
 
 class Algorithm:
-    """A training run, iteration by iteration, with the same bits as `rollmesh train`.
+    """A training run, iteration by iteration, bit-identical to `rollmesh train`.
 
     The settings are those of `RunConfig`, as `rollmesh schema` lists them, as keyword arguments or as a mapping. Rows come
     from this process with `num_workers=0`, else from worker processes. With a `run_dir` its files are those of
@@ -60,7 +60,7 @@ class Algorithm:
         """Ends this run, and resumes the one in a directory in its place, bit-identically.
 
         If another directory's run cannot be resumed, this run stays as it is; with its own directory this run has ended by
-        then. A run's own directory has what it saved when it ended.
+        then. A run's own directory has the checkpoint from its end.
         """
         run_dir = os.fspath(run_dir)
         if self._run_dir is not None and os.path.realpath(self._run_dir) == os.path.realpath(run_dir):
@@ -90,8 +90,8 @@ class Algorithm:
     def run(self, progress: bool | None = None) -> Metrics:
         """Executes iterations until the run reaches a stop condition; returns the last metrics, None if there were none.
 
-        In a terminal and in a notebook a line shows the progress; `progress` says whether, anywhere. After Ctrl-C the run can
-        be continued.
+        In a terminal and in a notebook a line shows the progress; `progress` turns it on or off anywhere. After
+        Ctrl-C the run can be continued.
         """
         is_shown = _progress.is_watched(sys.stderr) if progress is None else progress
         last = None
@@ -138,7 +138,7 @@ class Algorithm:
 
 
 class EvalWorker:
-    """Evaluates policies in a process of its own, while the caller learns; TorchRL's `RayEvalWorker`."""
+    """Evaluates policies in a separate process, while the caller learns; TorchRL's `RayEvalWorker`."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class EvalWorker:
         break_when_any_done: bool = True,
         render: bool = True,
     ) -> None:
-        """Begins an evaluation, of these weights or of the latest ones. Cancels an earlier one that has not ended.
+        """Begins an evaluation of these weights, or of the latest ones. Cancels an earlier one that has not ended.
 
         Each environment takes at most `max_steps` steps. The first one is rendered after each, if `render` and it has pictures.
         """

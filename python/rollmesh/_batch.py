@@ -9,7 +9,7 @@ import numpy as np
 from . import _json, _native
 
 Array = np.ndarray
-# Columns of booleans, which other libraries have as numbers.
+# Columns of booleans, which are numbers in other libraries.
 _FLAGS = ("terminateds", "truncateds")
 _DTYPES = ("float32", "float64", "int32", "int64", "uint8", "bool")
 
@@ -35,7 +35,7 @@ def to_column(name: str, values: Any) -> tuple:
     if array.ndim == 0:
         raise TypeError(f"column '{name}' is a single value: give one row per step")
     if array.dtype.kind in "OSU":
-        # Of the values: an array of bytes loses their trailing zeros.
+        # The rows of the values: an array of bytes loses their trailing zeros.
         rows = list(values)
         if all(isinstance(row, bytes) for row in rows):
             return "bytes", rows
@@ -51,9 +51,9 @@ def to_column(name: str, values: Any) -> tuple:
 class SampleBatch(Mapping[str, Array]):
     """The experience of one policy: columns of equally many rows by name, as RLlib's class of this name.
 
-    `len` is the number of rows. Arrays are read-only and share the memory of the columns; slices share it, too. Those of
-    a `copy` can be written, and what is written into its slices and episodes reaches the copy; with sequences these have
-    memory of their own.
+    `len` is the number of rows. Arrays are read-only and share the memory of the columns; slices share it, too. Those
+    of a `copy` can be written, and writes into its slices and episodes reach the copy; with sequences these have
+    separate memory.
     """
 
     OBS = "obs"
@@ -78,10 +78,10 @@ class SampleBatch(Mapping[str, Array]):
     SEQ_LENS = "seq_lens"
 
     _batch: _native.Batch
-    # What columns are converted with, and the converted ones.
+    # The interceptor of columns, and the converted columns.
     _interceptor: Callable[[Array], Any] | None = None
     _intercepted: Mapping[str, Any] = {}
-    # The columns of a copy that can be written: all but the compressed ones. The batch has them as they were at first.
+    # The columns of a copy that can be written: all but the compressed ones. The batch has their original content.
     _written: dict[str, Array] | None
 
     def __init__(
@@ -132,7 +132,7 @@ class SampleBatch(Mapping[str, Array]):
         return made
 
     def _parts(self, batches: Iterable[_native.Batch]) -> list[Self]:
-        """Returns parts that follow one on the other."""
+        """Returns consecutive parts."""
         parts, start = [], 0
         for batch in batches:
             parts.append(self._part(batch, start))
@@ -215,7 +215,7 @@ class SampleBatch(Mapping[str, Array]):
         )
 
     def __iter__(self) -> Iterator[str]:
-        """The columns, `seq_lens` of sequences among them; `dones` follow from other columns."""
+        """Iterates over the columns, including `seq_lens` of sequences; `dones` follow from other columns."""
         yield from self._batch.names
         if self._batch.seq_lens is not None:
             yield self.SEQ_LENS
@@ -265,7 +265,7 @@ class SampleBatch(Mapping[str, Array]):
 
     @property
     def num_grad_updates(self) -> float | None:
-        """Gradient updates behind the weights that acted."""
+        """The number of gradient updates behind the weights that acted."""
         return self._batch.flags["num_grad_updates"]
 
     def set_training(self, training: bool = True) -> None:
@@ -408,7 +408,7 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
         return sum(batch.size_bytes() for batch in self.values())
 
     def timeslices(self, k: int) -> list[Self]:
-        """Returns slices of `k` env steps; those of a copy have memory of their own."""
+        """Returns slices of `k` env steps; those of a copy have separate memory."""
         parts = map(self._of, self._handle.timeslices(k, None))
         return [part.copy() if self._is_copy else part for part in parts]
 
@@ -443,8 +443,8 @@ class MultiAgentBatch(Mapping[str, SampleBatch]):
 
 
 Batch = SampleBatch | MultiAgentBatch
-# What sampling returns: a `SampleBatch`, or a `MultiAgentBatch` of an environment with several policies. Type checkers take it for
-# the first, and after `isinstance` for the second.
+# The type of samples: a `SampleBatch`, or a `MultiAgentBatch` of an environment with several policies. For type
+# checkers it is the first, and after `isinstance` the second.
 Sampled = SampleBatch | Any
 
 
@@ -491,5 +491,5 @@ def concat_samples(samples: Iterable[Batch]) -> Sampled:
 
 
 def batch_hash(samples: Iterable[Batch]) -> str:
-    """Returns the hash of batches, one after the other: what `rollmesh sample` prints as `batch_hash` of its samples."""
+    """Returns the hash of batches, one after the other: the `batch_hash` of `rollmesh sample` for its samples."""
     return _native.batch_hash([to_native(batch) for batch in samples])

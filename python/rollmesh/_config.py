@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RunConfig(Mapping[str, Any]):
-    """All settings of a run, checked, with the defaults of those that are left out; RLlib's `AlgorithmConfig`.
+    """All settings of a run, checked, with defaults for omitted ones; RLlib's `AlgorithmConfig`.
 
     A read-only mapping, also by attributes. `Algorithm`, `EvalWorker` and keyword arguments take it. `rollmesh schema` lists the
     settings.

@@ -64,7 +64,7 @@ class Episode:
         return self._outcomes.get(agent_id, (0.0, False, False))[2]
 
     def _written(self) -> str:
-        """Returns what a hook may have changed."""
+        """Returns the values that a hook may have changed."""
         numbers = {name: float(value) for name, value in self.custom_metrics.items()}
         lists = {name: [float(value) for value in values] for name, values in self.hist_data.items()}
         texts = {name: _json.dumps(value, f"user_data.{name}", allow_nan=True) for name, value in self.user_data.items()}
@@ -182,7 +182,7 @@ class PolicyHost:
     def tensors(self) -> list:
         own = self._method("get_weights", dict)()
         tensors, _ = to_tensors(own)
-        # Layers are counted without gaps, and keep their original names on the way back.
+        # Layers are counted without gaps, and are returned under their original names.
         self.names = dict(zip(of_tensors(tensors), own, strict=True))
         return tensors
 

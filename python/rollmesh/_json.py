@@ -10,7 +10,7 @@ from typing import Any
 def dumps(value: Any, name: str = "", allow_nan: bool = False) -> str:
     """Returns a value as JSON: arrays and numbers of NumPy as Python's, paths as text.
 
-    `name` says in errors where the value stands.
+    Errors contain `name` as the place of the value.
     """
     try:
         return json.dumps(value, allow_nan=allow_nan)

@@ -1,4 +1,4 @@
-"""Handles of the library's objects. Programs use the classes of `rollmesh`, which give them their Python form."""
+"""Handles of the library's objects. Programs use the classes of `rollmesh`, which wrap them."""
 
 from typing import Any
 

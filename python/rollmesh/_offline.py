@@ -29,15 +29,15 @@ class Reader:
 
     @property
     def corrupt_lines(self) -> int:
-        """Number of damaged lines that were skipped."""
+        """The number of damaged lines that were skipped."""
         return self._reader.corrupt_lines
 
 
 class JsonWriter:
     """Writes batches as RLlib's JSON to files of a directory.
 
-    `max_file_size` is in bytes, 64 MiB if it is left out; `compress_columns` are the columns to compress, `obs` and
-    `new_obs` if they are left out.
+    `max_file_size` is in bytes, 64 MiB if it is omitted; `compress_columns` are the columns to compress, `obs` and
+    `new_obs` if they are omitted.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class JsonWriter:
 
 
 class ParquetWriter(JsonWriter):
-    """Writes batches as Parquet to files of a directory; `max_file_size` is in bytes, 64 MiB if it is left out."""
+    """Writes batches as Parquet to files of a directory; `max_file_size` is in bytes, 64 MiB if it is omitted."""
 
     def __init__(self, path: str | os.PathLike[str], *, max_file_size: int | None = None) -> None:
         self._open(path, format="parquet", max_file_size=max_file_size)

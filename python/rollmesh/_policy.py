@@ -23,11 +23,11 @@ _OF_TORCH = {2: (1, 0), 4: (2, 3, 1, 0)}
 
 
 def of_tensors(tensors: Tensors) -> Weights:
-    """Returns a policy's tensors as a PyTorch module has them.
+    """Returns a policy's tensors in the layout of a PyTorch module.
 
     Layer `i` of a network is number `2 i` of a `torch.nn.Sequential` with activations between, weights are
     `[outputs, inputs]`, filters `[filters, channels, height, width]`, and an LSTM's biases are those of the input; those of
-    the hidden state are zeros. What a convolution makes of an image stands by place and then by filter:
+    the hidden state are zeros. The outputs of a convolution are ordered by place and then by filter:
     `x.permute(0, 2, 3, 1).flatten(1)` goes into the next layer.
     """
     weights: Weights = {}
@@ -101,7 +101,7 @@ def to_policies(
 ) -> list[tuple[str, list]]:
     """Returns weights by policy; without policies they are those of the default policy.
 
-    `own` returns the policies' own weights; those that do not fit them are refused under the names that they were given.
+    `own` returns the policies' own weights; those that do not fit them are refused under their given names.
     """
     _check_mapping(weights)
     if weights and not all(isinstance(value, Mapping) for value in weights.values()):
@@ -156,7 +156,7 @@ def space_of(spaces: Mapping[str, Any], kind: str) -> Any:
 
 
 class Policy:
-    """A policy of a worker, which acts in Rust: with the same bits as when the worker samples."""
+    """A policy of a worker, which acts in Rust, bit-identically to the worker's samples."""
 
     def __init__(
         self, owner: _native.Worker, id: str, calls: Counter[str], set_weights: Callable[[list, None], None] | None = None

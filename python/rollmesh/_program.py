@@ -13,7 +13,7 @@ NAME = "rollmesh.exe" if os.name == "nt" else "rollmesh"
 
 
 def main() -> None:
-    """Runs the command line; ends the process with its exit code. Commands for a Ray cluster are Python's, the others the program's."""
+    """Runs the command line; ends the process with its exit code. Only commands for a Ray cluster run in Python."""
     if _ray_command.is_for_ray(sys.argv[1:]):
         sys.exit(_ray_command.main(sys.argv[1:]))
     # The program handles Ctrl-C itself.
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def find() -> str | None:
-    """Returns the installed program: among the scripts of this interpreter, of its user, or on the path."""
+    """Returns the installed program, from the scripts of this interpreter, those of its user, or the path."""
     schemes = [None, sysconfig.get_preferred_scheme("user")]
     folders = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
     places = (os.path.join(folder, NAME) for folder in folders if folder)
@@ -40,7 +40,7 @@ def allow_python(
 ) -> None:
     """Allows Python environments on this machine, in addition to earlier ones, and sets the interpreter of all.
 
-    `processes` is how many processes step the environments of a worker; a call without it leaves the number, at first 1.
+    `processes` is the number of processes that step a worker's environments; a call without it keeps it, at first 1.
 
     Patterns are names with `*` for any characters but a colon: `"gym:*"`, `"py:my_package.*"`. A constructor allows the
     environment of its argument `env`, and nothing that a mapping of settings or a checkpoint names.

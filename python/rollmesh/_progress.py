@@ -10,7 +10,7 @@ INTERVAL = 0.2
 
 
 def is_watched(stream: TextIO) -> bool:
-    """Returns whether a person sees the stream: in a terminal or in a notebook."""
+    """Returns whether the stream is displayed: in a terminal or in a notebook."""
     return stream.isatty() or "ipykernel" in sys.modules
 
 

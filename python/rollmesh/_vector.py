@@ -14,7 +14,7 @@ from ._batch import Array, to_column, view
 
 
 def space(described: Mapping[str, Any], dtype: str, starts: Sequence[int] = ()) -> gymnasium.Space:
-    """Returns a space of Gymnasium from its description, and the numbers that its components count from."""
+    """Returns a space of Gymnasium from its description, and the first numbers of its components."""
     kind = described["type"]
     if kind == "box":
         shape = tuple(described["shape"])
@@ -23,7 +23,7 @@ def space(described: Mapping[str, Any], dtype: str, starts: Sequence[int] = ()) 
         bounds = []
         for name, unbounded in zip(("low", "high"), ends):
             values = np.array([unbounded if value is None else value for value in described[name]], dtype=dtype)
-            # Where all components have the same bound, it stands there once.
+            # If all components have the same bound, the description has it once.
             bounds.append(np.full(shape, values[0]) if values.size == 1 else values.reshape(shape))
         return gymnasium.spaces.Box(*bounds, shape=shape, dtype=np.dtype(dtype).type)
     if kind == "discrete":
@@ -56,7 +56,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         _program.prepare(id)
         config = dict(env_config or {})
         if render_mode is not None and id.startswith(("gym:", "py:")):
-            # Environments in Python have to know that pictures are wanted.
+            # Environments in Python need the render mode for pictures.
             config.setdefault("render_mode", render_mode)
         self._lanes = _native.Lanes(id, num_envs, config)
         self._is_reset = False
@@ -85,8 +85,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     ) -> tuple[Array, dict[str, Any]]:
         """Begins an episode of every environment. Without a seed the first one is random.
 
-        Seeds of single environments are numbers below 2**32: environment `i` is then that of number `seed[i]` with seed 0,
-        wherever it stands.
+        Seeds of single environments are numbers below 2**32: environment `i` then equals environment `seed[i]` with
+        seed 0, at any index.
         """
         if "reset_mask" in (options or {}):
             raise _native.EnvError("options has 'reset_mask', but all environments are reset together: leave it out")
@@ -119,7 +119,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return self._observations(obs), rewards, terminateds, truncateds, infos
 
     def _as_actions(self, actions: Any) -> Array:
-        """Returns actions in the type of the action space: integers without a change, numbers as the nearest floats."""
+        """Converts actions to the type of the action space: integers unchanged, numbers to the nearest floats."""
         given = np.asarray(actions)
         if given.dtype == self._action_type:
             return given

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings of a mapping and of keyword arguments, which go first. Infinity is no limit."""
+    """Returns settings of a mapping and of keyword arguments, which take precedence. Infinity is no limit."""
     if isinstance(env, Mapping):
         if config is not None:
             raise TypeError("env and config are both mappings of settings: give one")
@@ -33,14 +33,14 @@ def settings(env: Any, config: Mapping[str, Any] | None, more: Mapping[str, Any]
 
 
 def _limited(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings where infinity is what means no limit."""
+    """Returns settings in which infinity means no limit."""
     no_limit = {"env_steps": 2**63 - 1}
     is_infinite = {name: isinstance(value, float) and value == math.inf for name, value in settings.items()}
     return {name: no_limit.get(name) if is_infinite[name] else value for name, value in settings.items()}
 
 
 def seconds(timeout: float | None) -> float:
-    """Returns a timeout for the extension module: None is none."""
+    """Returns a timeout for the extension module; None means no timeout."""
     return math.inf if timeout is None else timeout
 
 
@@ -172,7 +172,7 @@ class RolloutWorker:
         return self._worker.export_policy(policy_id)
 
     def import_policy(self, state: bytes, policy_id: str = "default_policy") -> Policy:
-        """Takes a policy of `export_policy`: one that is there gets its weights and filter, another one is added."""
+        """Imports a policy of `export_policy`: an existing one gets its weights and filter, a new one is added."""
         self._worker.import_policy(policy_id, state)
         return self.get_policy(policy_id)
 
@@ -185,7 +185,7 @@ class RolloutWorker:
         self._worker.set_weights(to_policies(weights, self._worker.weights), (global_vars or {}).get("timestep"))
 
     def get_state(self) -> bytes:
-        """Returns policies, filters, progress, and where each environment is in its life."""
+        """Returns policies, filters, progress, and the state of each environment."""
         return self._worker.get_state()
 
     def set_state(self, state: bytes) -> None:

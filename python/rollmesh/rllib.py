@@ -26,7 +26,7 @@ _ACTIVATIONS = {
     nn.ELU: "elu",
     nn.Identity: "linear",
 }
-# Between log-probabilities of the module and of the policy that acts.
+# Maximum difference between log-probabilities of the module and of the policy that acts.
 _GAP = 1e-3
 
 
@@ -39,10 +39,10 @@ class EnvRunner(SingleAgentEnvRunner):
     """
 
     def __init__(self, *, config: AlgorithmConfig, **kwargs: Any) -> None:
-        # By whether they explore, sample whole episodes, and act at random; and the number of the weights that they act with.
+        # Workers by three flags: exploration, whole episodes, random actions; each with the number of its weights.
         self._workers: dict[tuple[bool, bool, bool], RolloutWorker] = {}
         self._acting: dict[tuple[bool, bool, bool], int] = {}
-        # A worker counts its episodes from 0: the ids of its episodes begin with one of its own.
+        # A worker counts its episodes from 0, so their ids begin with an id of the worker.
         self._ids: dict[tuple[bool, bool, bool], str] = {}
         self._made, self._weights = 0, 0
         super().__init__(config=config, **kwargs)
@@ -111,7 +111,7 @@ class EnvRunner(SingleAgentEnvRunner):
         explore, whole_episodes, is_random = kind
         worker = self._workers.get(kind)
         if worker is None:
-            # Every worker has random numbers of its own.
+            # Every worker has separate random numbers.
             self._made += 1
             seed = np.random.SeedSequence(self._seed, spawn_key=(self._made,)).generate_state(1, np.uint64)[0]
             config = self.config
@@ -170,7 +170,7 @@ class EnvRunner(SingleAgentEnvRunner):
         return tensors
 
     def _episode(self, rows: SampleBatch, worker_id: str, outputs: dict[str, Array]) -> SingleAgentEpisode:
-        """Returns the rows of an episode as RLlib's algorithms take them."""
+        """Returns the rows of an episode in the form of RLlib's algorithms."""
         obs = np.concatenate([rows["obs"], rows["new_obs"][-1:]])
         return SingleAgentEpisode(
             id_=f"{worker_id}-{rows['eps_id'][0]}",
@@ -189,7 +189,7 @@ class EnvRunner(SingleAgentEnvRunner):
 
     @torch.no_grad()
     def _outputs(self, rows: SampleBatch) -> dict[str, Array]:
-        """Returns what the module says of the rows, which has to be what the policy has acted by."""
+        """Returns the module's outputs for the rows, which must equal those of the policy that acted."""
         batch = {Columns.OBS: torch.from_numpy(rows["obs"].copy()).to(self._device)}
         inputs = self.module.forward_exploration(batch, t=0)[Columns.ACTION_DIST_INPUTS]
         dist = self.module.get_exploration_action_dist_cls().from_logits(inputs)

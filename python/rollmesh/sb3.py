@@ -17,9 +17,9 @@ class VecEnv(Base):
         try:
             self.envs = VectorEnv(id, n_envs, env_config, "rgb_array")
         except _native.Error:
-            # Of Gymnasium's environments some have no pictures.
+            # Some of Gymnasium's environments have no pictures.
             self.envs = VectorEnv(id, n_envs, env_config)
-        # Its policies count from 0.
+        # Stable-Baselines3's policies count from 0.
         self.envs._set_spaces(self.envs._lanes.spaces())
         self.render_mode = self.envs.render_mode
         super().__init__(n_envs, self.envs.single_observation_space, self.envs.single_action_space)
@@ -49,7 +49,7 @@ class VecEnv(Base):
             infos[lane] = {
                 "terminal_observation": np.array(ended["final_obs"][lane]),
                 "TimeLimit.truncated": bool(truncateds[lane] and not terminateds[lane]),
-                # What its `VecMonitor` would add.
+                # The entry that its `VecMonitor` would add.
                 "episode": {"r": float(self._returns[lane]), "l": int(self._lengths[lane])},
             }
         self._returns[dones] = 0

@@ -33,7 +33,7 @@ fn run_config(settings: &Bound<'_, PyDict>) -> PyResult<RunConfig> {
     Ok(RunConfig::of_settings(&settings).map_err(Failure::from)?)
 }
 
-/// All settings of a run, with the defaults of those that are left out.
+/// Returns all settings of a run, with defaults for omitted ones.
 #[pyfunction(name = "run_config")]
 pub(crate) fn whole_run_config<'py>(py: Python<'py>, settings: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
     column::json(py, &run_config(settings)?)
@@ -67,13 +67,13 @@ impl Algorithm {
         Self::owned(py, move || train::Algorithm::restore(run_dir, &Registry::builtin()))
     }
 
-    /// The metrics of an iteration; none once the run has reached one of its stop conditions.
+    /// Returns the metrics of an iteration; `None` once the run has reached one of its stop conditions.
     fn step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let metrics = self.0.call(py, train::Algorithm::step)?;
         column::json(py, &metrics)
     }
 
-    /// The latest of the run's own evaluations; none before the first.
+    /// Returns the latest of the run's own evaluations; `None` before the first.
     fn evaluated<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let evaluated = self.0.call(py, |algorithm| Ok::<_, AlgorithmError>(algorithm.evaluated()))?;
         column::json(py, &evaluated)
@@ -94,7 +94,7 @@ impl Algorithm {
         Ok(policy::of_weights(py, &weights))
     }
 
-    /// Settings of a worker that acts with the run's policies.
+    /// Returns the settings of a worker that acts with the run's policies.
     fn rollout_config<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let checkpoint: PolicyCheckpoint = self.0.call(py, |algorithm| algorithm.policy())?;
         column::json(py, &checkpoint.run.rollout)
@@ -104,7 +104,7 @@ impl Algorithm {
         self.0.call(py, |algorithm| Ok::<_, AlgorithmError>(algorithm.policy()?.weights_hash().to_string()))
     }
 
-    /// The summary of the run; none if it was stopped before.
+    /// Stops the run and returns its summary; `None` if it was stopped before.
     fn stop<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let summary = self.0.interrupt_and_end(py, || self.1.stop(), train::Algorithm::stop)?;
         column::json(py, &summary)
@@ -113,7 +113,7 @@ impl Algorithm {
 
 type PyEvaluation<'py> = (Bound<'py, PyAny>, f64, Option<([usize; 4], Bound<'py, PyBytes>)>);
 
-/// An evaluation worker, in a process of its own.
+/// An evaluation worker in a separate process.
 #[pyclass(frozen)]
 pub(crate) struct Evaluations(Owned<EvalWorker>);
 

@@ -35,7 +35,7 @@ impl Batch {
         Ok(self.batch.single().map_err(Failure::from)?)
     }
 
-    /// Changes a copy without the interpreter's lock.
+    /// Changes a copy, without the interpreter's lock.
     fn with(
         &self,
         py: Python<'_>,
@@ -53,7 +53,7 @@ fn all(batches: impl IntoIterator<Item = impl Into<AnyBatch>>) -> Vec<Batch> {
 
 #[pymethods]
 impl Batch {
-    /// Columns by name with equally many rows, and the lengths of sequences.
+    /// Creates a batch of columns by name with equally many rows, and the lengths of sequences.
     #[staticmethod]
     #[pyo3(signature = (columns, seq_lens=None, max_seq_len=None, zero_padded=false, time_major=false, is_training=false, num_grad_updates=None))]
     fn of_columns(
@@ -73,7 +73,7 @@ impl Batch {
         Ok(SampleBatch::from_parts(parts).map_err(Failure::from)?.into())
     }
 
-    /// Batches by policy.
+    /// Creates a batch of several policies from their batches.
     #[staticmethod]
     fn of_policies(batches: Vec<(String, Self)>, env_steps: usize) -> PyResult<Self> {
         let batches = batches.into_iter().map(|(id, batch)| Ok((PolicyId::new(id), batch.single()?.clone())));
@@ -111,19 +111,19 @@ impl Batch {
         Ok(self.single()?.iter().map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// The names of compressed columns.
+    /// Returns the names of compressed columns.
     #[getter]
     fn compressed(&self) -> PyResult<Vec<String>> {
         let compressed = self.single()?.iter().filter(|(_, column)| matches!(column, Column::Compressed(_)));
         Ok(compressed.map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// A column of that name, if there is one.
+    /// Returns a column of that name, if there is one.
     fn column<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.single()?.column(name).map(|found| column::to_python(py, found)).transpose()
     }
 
-    /// With a column more, or another one of that name.
+    /// Returns the batch with a column added, or replaced if it has one of that name.
     fn with_column(&self, py: Python<'_>, name: String, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         let column = column::of_python(value)?;
         self.with(py, |batch| batch.insert(name, column))
@@ -135,7 +135,7 @@ impl Batch {
         Ok(batch.into())
     }
 
-    /// `terminateds` or `truncateds`.
+    /// Returns `terminateds` or `truncateds`.
     fn dones(&self) -> PyResult<Vec<bool>> {
         Ok(self.single()?.dones().map_err(Failure::from)?)
     }
@@ -171,7 +171,7 @@ impl Batch {
         Ok(self.single()?.is_single_trajectory().map_err(Failure::from)?)
     }
 
-    /// Rows from `start` to `stop`; of sequences whole ones.
+    /// Returns the rows from `start` to `stop`, only whole sequences if there are sequences.
     fn index_slice(&self, start: usize, stop: usize) -> PyResult<Self> {
         Ok(self.single()?.index_slice(start..stop).into())
     }
@@ -191,7 +191,7 @@ impl Batch {
         Ok(all(self.single()?.split_by_episode(key).map_err(Failure::from)?))
     }
 
-    /// Slices of `size` steps, of one policy or of several; or that many slices, of one.
+    /// Returns slices of `size` steps, of one policy or of several; or `num_slices` slices, of one policy.
     fn timeslices(&self, size: Option<usize>, num_slices: Option<usize>) -> PyResult<Vec<Self>> {
         let by = match (size, num_slices) {
             (Some(size), None) => SliceBy::Size(size),
@@ -204,7 +204,7 @@ impl Batch {
         Ok(all(self.single()?.timeslices(by).map_err(Failure::from)?))
     }
 
-    /// The same rows, or sequences, in an order that follows from the seed.
+    /// Returns the same rows, or sequences, in an order that the seed determines.
     fn shuffled(&self, py: Python<'_>, seed: u64) -> PyResult<Self> {
         self.with(py, |batch| batch.shuffle(&mut Streams::new(seed, Purpose::Shuffle).at(SlotId(0), 0, 0, 0)))
     }
@@ -227,7 +227,7 @@ impl Batch {
         self.with(py, SampleBatch::decompress_if_needed)
     }
 
-    /// The core's form as bytes.
+    /// Encodes the batch in the core's format.
     fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| codec::encode_any(&self.batch)))
     }
@@ -256,7 +256,7 @@ pub(crate) fn concat(py: Python<'_>, batches: Vec<Batch>) -> PyResult<Batch> {
     Ok(joined.map_err(Failure::from)?.into())
 }
 
-/// The hash of batches, one after the other, as 32 hexadecimal digits.
+/// Returns the hash of batches, one after the other, as 32 hexadecimal digits.
 #[pyfunction]
 pub(crate) fn batch_hash(py: Python<'_>, batches: Vec<Batch>) -> PyResult<String> {
     let mut hasher = BatchHasher::new();

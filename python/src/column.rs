@@ -21,13 +21,13 @@ pub(crate) struct ColumnBuffer(Column);
 
 #[pymethods]
 impl ColumnBuffer {
-    /// NumPy's name of the type of elements.
+    /// Returns NumPy's name of the type of elements.
     #[getter]
     fn dtype(&self) -> Option<&'static str> {
         self.0.dtype().map(DType::name)
     }
 
-    /// Rows, then the dimensions of a row.
+    /// Returns the number of rows, then the dimensions of a row.
     #[getter]
     fn shape(&self) -> Vec<usize> {
         dims(self.0.rows(), &self.0.shape())
@@ -70,7 +70,7 @@ pub(crate) fn check_shape(
     Err(Failure::new(kind, format!("{name} has the shape {found:?}; give an array of the shape {wanted:?}")))
 }
 
-/// A column for Python: its buffer, or `(kind, rows)` of ragged rows.
+/// Converts a column for Python: to its buffer, or `(kind, rows)` of ragged rows.
 pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound<'py, PyAny>> {
     let column = match column {
         Column::Compressed(_) => py.detach(|| column.decompress()).map_err(Failure::from)?,
@@ -85,7 +85,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, column: &Column) -> PyResult<Bound
     }
 }
 
-/// A column of Python: `(dtype, shape of a row, bytes)`, or `(kind, rows)` with the kind "bytes" or "json".
+/// Converts a column of Python: `(dtype, shape of a row, bytes)`, or `(kind, rows)` with the kind "bytes" or "json".
 pub(crate) fn of_python(value: &Bound<'_, PyAny>) -> PyResult<Column> {
     if let Ok((kind, rows)) = value.extract::<(String, Vec<Vec<u8>>)>() {
         let kind = if kind == "json" { BytesKind::Json } else { BytesKind::Bytes };
@@ -99,25 +99,25 @@ pub(crate) fn of_python(value: &Bound<'_, PyAny>) -> PyResult<Column> {
     Ok(Column::from_raw(dtype, shape, bytes.as_bytes()).map_err(Failure::from)?)
 }
 
-/// Tensors of Python as 32-bit floats.
+/// Converts a tensor of Python to 32-bit floats.
 pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     LittleEndian::read_le(bytes)
 }
 
-/// 32-bit floats as a tensor of Python.
+/// Converts 32-bit floats to a tensor of Python.
 pub(crate) fn bytes_of<'py>(py: Python<'py>, values: &[f32]) -> Bound<'py, PyBytes> {
     let mut bytes = Vec::with_capacity(size_of_val(values));
     append_le(&mut bytes, values);
     PyBytes::new(py, &bytes)
 }
 
-/// A JSON text as an object of Python.
+/// Converts a value to an object of Python, by JSON.
 pub(crate) fn json<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(value).map_err(Failure::from)?;
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// Settings as JSON.
+/// Converts settings to JSON.
 pub(crate) fn to_json(value: &Bound<'_, PyDict>) -> PyResult<String> {
     value.py().import("rollmesh._json")?.call_method1("dumps", (value,))?.extract()
 }

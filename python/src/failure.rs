@@ -40,20 +40,20 @@ create_exception!(
 );
 create_exception!(rollmesh, ClosedError_, Error, "An object that was stopped, or that belongs to another process.");
 
-/// The latest exceptions of users' functions that no error has taken yet, each with the text by which an error of the library
-/// contains it.
+/// The latest exceptions of users' functions that no error has taken yet, each with the text that the library's error
+/// contains.
 static CAUSES: Mutex<VecDeque<(String, PyErr)>> = Mutex::new(VecDeque::new());
 
-/// Most exceptions that are kept: workers on several threads may fail at the same time.
+/// Maximum number of exceptions that are kept: workers on several threads may fail at the same time.
 const MAX_CAUSES: usize = 16;
 
 fn causes() -> MutexGuard<'static, VecDeque<(String, PyErr)>> {
     CAUSES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps an exception for the error that it leads to: on its way through the library there is only its text.
+/// Keeps an exception for the error that it causes: the library forwards only its text.
 pub(crate) fn keep_cause(text: String, exception: PyErr) {
-    // Dropped after the lock is released: the destructors of what it holds may call Python.
+    // Dropped after the lock is released: its destructor may call Python.
     let _oldest = {
         let mut causes = causes();
         causes.push_back((text, exception));
@@ -68,7 +68,7 @@ fn take_cause(message: &str) -> Option<PyErr> {
     causes.remove(place).map(|(_, exception)| exception)
 }
 
-/// An error on its way to Python: it is made on threads that do not hold the interpreter.
+/// An error that becomes a Python exception. It is created on threads that do not hold the interpreter.
 pub(crate) struct Failure {
     kind: Kind,
     message: String,

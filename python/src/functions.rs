@@ -1,5 +1,5 @@
-//! Policies, callbacks, mapping and observation functions in Python, which the threads of workers call. Their Python side,
-//! `python/rollmesh/_functions.py`, gives arguments and results their form.
+//! Policies, callbacks, mapping and observation functions in Python, which the threads of workers call. Their Python
+//! side, `python/rollmesh/_functions.py`, converts arguments and results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -52,7 +52,7 @@ pub(crate) fn registry(functions: Vec<Function>) -> Result<Registry, Failure> {
 /// Returns the mapping of agents to policies by a Python function.
 pub(crate) fn mapping(object: Py<PyAny>) -> PolicyMappingFn {
     Arc::new(move |agent, episode, worker, _| {
-        // A mapping function returns no errors: this one is in the name of the policy, which does not exist.
+        // A mapping function cannot return an error, so the name of a policy that does not exist contains it.
         PolicyId::new(mapped(&object, agent, episode, worker).unwrap_or_else(|error| error.to_string()))
     })
 }
@@ -277,7 +277,7 @@ fn outcomes_text(turn: &Turn) -> String {
     Value::from(outcomes.collect::<Vec<_>>()).to_string()
 }
 
-/// Agents with their rows, in the shape of their spaces.
+/// Returns agents with their rows, in the shape of their spaces.
 fn rows_of<'py>(
     py: Python<'py>,
     rows: &AgentRows,
@@ -293,7 +293,7 @@ fn rows_of<'py>(
     rows.iter().map(row).collect()
 }
 
-/// What hooks may change of an episode.
+/// The parts of an episode that hooks may change.
 #[derive(Deserialize)]
 struct Written {
     custom_metrics: BTreeMap<String, f64>,

@@ -33,7 +33,7 @@ pub(crate) struct Group(Owned<WorkerGroup>, GroupStopper);
 /// Converts the error of a call to one worker.
 fn call_failure(error: GroupError) -> Failure {
     match error {
-        // As of a worker without a group.
+        // Like the error of a worker without a group.
         GroupError::Worker { worker: LOCAL_WORKER, error } => error.into(),
         GroupError::NoLocalWorker(_) => {
             Failure::new(Kind::Group, "the group has no local worker: make it with local_worker=True")
@@ -88,7 +88,7 @@ fn failures(settings: &Bound<'_, PyDict>) -> PyResult<FailureSettings> {
     Ok(failures)
 }
 
-/// The mode of sampling by its name, with its settings.
+/// Returns the mode of sampling by its name, with its settings.
 fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
     let (mut name, mut batch_env_steps, mut after_s, mut max_staleness) = ("synchronous".to_owned(), 0, 0.0, u64::MAX);
     read(settings, "sampling_mode", &mut name)?;
@@ -107,7 +107,7 @@ fn sampling_mode(settings: &Bound<'_, PyDict>) -> PyResult<SamplingMode> {
 }
 
 impl Group {
-    /// Asks one of the workers; the local one's id is 0.
+    /// Sends a command to one of the workers; the local one's id is 0.
     pub(crate) fn ask<T: WorkerTask<Answer: Send> + Send + 'static>(
         &self,
         py: Python<'_>,
@@ -171,7 +171,7 @@ impl Group {
         Ok(Self(group, stopper))
     }
 
-    /// The next batches, as the mode of sampling has it.
+    /// Returns the next batches, according to the mode of sampling.
     fn sample(&self, py: Python<'_>) -> PyResult<Vec<Batch>> {
         self.0.call(py, WorkerGroup::sample).map(handles)
     }
@@ -188,7 +188,7 @@ impl Group {
         self.0.call(py, move |group| group.synchronous_parallel_sample(sample)).map(handles)
     }
 
-    /// Sends weights to all healthy workers: these, or those of the local worker.
+    /// Sends weights to all healthy workers: the given ones, or those of the local worker.
     fn sync_weights(
         &self,
         py: Python<'_>,
@@ -240,12 +240,12 @@ impl Group {
         self.0.call(py, move |group| group.sync_filters(&sync))
     }
 
-    /// The spaces of the policies.
+    /// Returns the spaces of the policies.
     fn spaces<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         column::json(py, &policy::all_spaces_json(&self.0.call(py, WorkerGroup::spaces)?))
     }
 
-    /// One of the workers; the local one's id is 0.
+    /// Returns one of the workers; the local one's id is 0.
     fn worker(slf: Bound<'_, Self>, id: u32) -> Worker {
         Worker::member(slf.unbind(), WorkerId(id))
     }
@@ -273,7 +273,7 @@ impl Group {
         self.0.call(py, move |group| group.add_workers(number, true))
     }
 
-    /// The group's workers, and how others reach it: `worker_address` and `invite` are secrets.
+    /// Returns the group's workers and its address for other workers: `worker_address` and `invite` are secrets.
     fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let facts = self.0.call(py, |group| {
             // Some of them may have been lost since the last call.

@@ -28,7 +28,7 @@ use crate::{
     policy::spaces_json,
 };
 
-/// Environments on a thread of their own. Their random numbers are those of a worker with the same seed and as many
+/// Environments on a separate thread. Their random numbers are those of a worker with the same seed and as many
 /// environments.
 #[pyclass(frozen)]
 pub(crate) struct Lanes {
@@ -37,11 +37,11 @@ pub(crate) struct Lanes {
     starts: Starts,
 }
 
-/// Environments side by side.
+/// The environments, in lockstep.
 struct Envs {
     env: Box<dyn AnyVectorEnv>,
     spaces: EnvSpaces,
-    /// Steps after which an episode is truncated.
+    /// The number of steps after which an episode is truncated.
     limit: u32,
     moments: Vec<Moment>,
     reset: Streams,
@@ -83,13 +83,13 @@ impl Lanes {
         column::json(py, &spaces)
     }
 
-    /// Begins an episode everywhere: episode 0 with a seed, or with one of each environment, else the next one.
+    /// Begins an episode in every environment: episode 0 with one seed, or with one per environment, else the next one.
     fn reset<'py>(&self, py: Python<'py>, seed: Option<u64>, seeds: Option<Vec<u32>>) -> PyResult<Bound<'py, PyAny>> {
         let obs = self.envs.call(py, move |envs| envs.reset(seed, seeds.as_deref()))?;
         column::to_python(py, &obs)
     }
 
-    /// Takes a step everywhere. Where an episode has ended the next one begins in the same step.
+    /// Takes a step in every environment. If an episode has ended, the next one begins in the same step.
     fn step<'py>(&self, py: Python<'py>, actions: &Bound<'_, PyAny>) -> PyResult<PyStepped<'py>> {
         let actions = column::of_python(actions)?;
         let Stepped { obs, rewards, terminateds, truncateds, last } =
@@ -104,7 +104,8 @@ impl Lanes {
         ))
     }
 
-    /// The picture of an environment, if it has one: height, width and RGB bytes. An error if it cannot be rendered.
+    /// Returns the picture of an environment, if it has one: height, width and RGB bytes. Returns an error if it cannot
+    /// be rendered.
     fn render<'py>(&self, py: Python<'py>, lane: usize) -> PyResult<Option<(u32, u32, Bound<'py, PyBytes>)>> {
         let frame = self.envs.call(py, move |envs| {
             let mut frame = Frame::new();
@@ -144,7 +145,7 @@ impl Envs {
         })
     }
 
-    /// As [`Lanes::reset`]. The seed of an environment is its slot among those of seed 0.
+    /// Works like [`Lanes::reset`]. The seed of an environment is its slot among those of seed 0.
     fn reset(&mut self, seed: Option<u64>, seeds: Option<&[u32]>) -> Result<Column, Failure> {
         let lanes = self.moments.len();
         if let Some(seeds) = seeds.filter(|seeds| seeds.len() != lanes) {

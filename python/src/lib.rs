@@ -1,5 +1,5 @@
-//! The extension module `rollmesh._native`: handles of the library's objects, which `python/rollmesh` gives their Python
-//! form. It has no arithmetic and no decisions of its own.
+//! The extension module `rollmesh._native`: handles of the library's objects, which `python/rollmesh` wraps as Python
+//! classes. It is an adapter without logic of its own.
 
 mod algorithm;
 mod batch;
@@ -24,7 +24,7 @@ use rollmesh::{
 
 use crate::failure::{Failure, Kind};
 
-/// As in the program: the learner allocates a tensor for every operation.
+/// The allocator of the program: the learner allocates a tensor for every operation.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -53,7 +53,7 @@ fn allow_python(patterns: &str, python: PathBuf, processes: Option<NonZeroUsize>
     Ok(())
 }
 
-/// Lets exactly this environment run, if there is one, and sets the interpreter unless there is one.
+/// Lets exactly this environment run, if it is given, and sets the interpreter if none is set.
 #[pyfunction]
 fn allow_env(name: Option<&str>, python: Option<PathBuf>) {
     let mut settings = PythonSettings::of_process();

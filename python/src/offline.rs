@@ -29,14 +29,14 @@ impl Reader {
         Ok(Self(Owned::new(py, "reader", move || offline::open_logged(&inputs, buffer_size))?))
     }
 
-    /// The next batch, none at the end.
+    /// Returns the next batch; `None` at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         let found =
             self.0.call(py, |logged| logged.next_batch().map_err(|error| Failure::new(Kind::Offline, error)))?;
         Ok(found.map(Batch::from))
     }
 
-    /// Number of damaged lines that were skipped.
+    /// Returns the number of damaged lines that were skipped.
     #[getter]
     fn corrupt_lines(&self, py: Python<'_>) -> PyResult<u64> {
         self.0.call(py, |logged| Ok::<_, Failure>(logged.corrupt_lines()))

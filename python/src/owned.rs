@@ -1,4 +1,4 @@
-//! Objects that live on a thread of their own: Python waits for them without holding the interpreter, and handles Ctrl-C.
+//! Objects on a separate thread: Python waits for them without holding the interpreter, and handles Ctrl-C.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError, mpsc},
@@ -13,11 +13,11 @@ use crate::failure::{Failure, Kind};
 /// Time between two checks of the interpreter's signals.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Time for which a thread looks for the next job, and a caller for its answer, before it sleeps: to be woken takes longer than
-/// a step of thousands of small environments.
+/// Time for which a thread polls for the next job, and a caller for its answer, before it sleeps: waking up takes
+/// longer than a step of thousands of small environments.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How long the end of an object waits for a call that Ctrl-C has interrupted.
+/// The time that the end of an object waits for a call that Ctrl-C has interrupted.
 const GRACE: Duration = Duration::from_secs(1);
 
 type Job<T> = Box<dyn FnOnce(&mut Option<T>) + Send>;
@@ -39,7 +39,7 @@ struct OwnThread<T> {
 }
 
 impl<T: 'static> Owned<T> {
-    /// Makes the object on its thread.
+    /// Creates the object on its thread.
     pub(crate) fn new<E: Into<Failure>>(
         py: Python<'_>,
         name: &'static str,
@@ -100,8 +100,8 @@ impl<T: 'static> Owned<T> {
         answer?.transpose().map_err(PyErr::from)
     }
 
-    /// As [`end`](Self::end). `interrupt` ends a call that Ctrl-C has interrupted and that continues for longer than [`GRACE`],
-    /// such as the step of an environment that hangs.
+    /// Works like [`end`](Self::end). `interrupt` ends a call that Ctrl-C has interrupted and that continues for longer
+    /// than [`GRACE`], such as the step of an environment that hangs.
     pub(crate) fn interrupt_and_end<R: Send + 'static, E: Into<Failure>>(
         &self,
         py: Python<'_>,
@@ -114,9 +114,9 @@ impl<T: 'static> Owned<T> {
         self.end(py, f)
     }
 
-    /// As [`interrupt_and_end`](Self::interrupt_and_end), but does not wait for the end of the interrupted call: the thread ends
-    /// the object after that call, and the processes of the object end with its thread, or with this process if that ends
-    /// before.
+    /// Works like [`interrupt_and_end`](Self::interrupt_and_end), but does not wait for the end of the interrupted
+    /// call: the thread ends the object after that call, and the processes of the object end with its thread, or with
+    /// this process if that ends before.
     pub(crate) fn end_or_leave<R: Send + 'static, E: Into<Failure>>(
         &self,
         py: Python<'_>,
@@ -209,7 +209,7 @@ impl<T: 'static> Owned<T> {
     }
 }
 
-/// Returns what arrives within [`SPIN`].
+/// Returns the value that arrives within [`SPIN`].
 fn soon<T>(channel: &mpsc::Receiver<T>) -> Option<T> {
     let begun = Instant::now();
     loop {

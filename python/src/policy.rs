@@ -28,7 +28,7 @@ pub(crate) fn ids(policies: Option<Vec<String>>) -> Option<Vec<PolicyId>> {
     policies.map(|ids| ids.into_iter().map(PolicyId::new).collect())
 }
 
-/// Spaces and their element types.
+/// Returns the spaces and their element types.
 pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Value {
     json!({
         "observation": spaces.observation,
@@ -38,7 +38,7 @@ pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Value {
     })
 }
 
-/// The spaces of policies by id.
+/// Returns the spaces of policies by id.
 pub(crate) fn all_spaces_json(spaces: &BTreeMap<PolicyId, EnvSpaces>) -> Value {
     spaces.iter().map(|(id, spaces)| (id.to_string(), spaces_json(spaces))).collect()
 }
@@ -72,21 +72,21 @@ pub(crate) fn to_weights(
     })
 }
 
-/// The choice of a policy as Python has it.
+/// Converts the choice of a policy to Python.
 pub(crate) fn into_python(acted: Acted, py: Python<'_>) -> PyResult<PyActed<'_>> {
     let floats = |values: Vec<f32>| column::to_python(py, &ColumnData::scalars(values).into());
     let Acted { actions, logp, vf_preds, state } = acted;
     (column::to_python(py, &actions)?, floats(logp)?, floats(vf_preds)?, floats(state)?).into_pyobject(py)
 }
 
-/// Python's recurrent states, previous actions and previous rewards, as [`Before`] has them.
+/// Python's recurrent states, previous actions and previous rewards, from which [`Before`] is built.
 pub(crate) type BeforeArgs<'py> = (Option<Vec<f32>>, Option<Bound<'py, PyAny>>, Option<Vec<f32>>);
 
-/// What a policy with memory knows of the steps before its rows.
+/// The inputs of a policy with memory from the steps before its rows.
 #[derive(Clone)]
 pub(crate) struct Before {
     state: Option<Vec<f32>>,
-    /// As the environment takes them.
+    /// The previous actions, in the environment's form.
     actions: Option<Column>,
     rewards: Option<Vec<f32>>,
 }
@@ -98,7 +98,7 @@ impl Before {
 }
 
 /// Acts on rows of observations as the environment gives them, and returns actions as it takes them. Without states the
-/// episodes begin.
+/// rows are the first ones of their episodes.
 pub(crate) fn act(
     worker: &mut RolloutWorker,
     id: &PolicyId,

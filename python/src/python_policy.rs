@@ -23,7 +23,7 @@ use crate::{
     policy::{self, Tensors, spaces_json},
 };
 
-/// A policy that a Python object acts for.
+/// A policy that calls a Python object.
 pub(crate) struct PythonPolicy {
     object: Py<PyAny>,
     spaces: EnvSpaces,

@@ -1,4 +1,4 @@
-//! A rollout worker: one on a thread of its own, or one of a group.
+//! A rollout worker, on a separate thread or in a group.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +40,7 @@ use crate::{
     policy::{self, Before, BeforeArgs, PyActed, Tensors},
 };
 
-/// How long a sample continues until the interpreter's signals are checked; the next call continues it.
+/// The time that a sample takes until the interpreter's signals are checked; the next call continues it.
 const SLICE: Micros = Micros(50_000);
 
 /// Samples batches of experience.
@@ -51,15 +51,15 @@ pub(crate) struct Worker {
     ready: Arc<Mutex<Option<AnyBatch>>>,
 }
 
-/// Where a worker runs.
+/// The place where a worker runs.
 enum Place {
-    /// On a thread of its own.
+    /// On a separate thread.
     Own(Owned<RolloutWorker>),
     /// In a group, under its id.
     Member(Py<Group>, WorkerId),
 }
 
-/// Settings as JSON, with RLlib's defaults for what they leave out.
+/// Returns settings as JSON, with RLlib's defaults for omitted ones.
 pub(crate) fn rollout_config(config: &Bound<'_, PyDict>) -> PyResult<RolloutConfig> {
     Ok(column::to_json(config)?.parse::<RolloutConfig>().map_err(Failure::from)?)
 }
@@ -121,7 +121,7 @@ impl Worker {
         Ok(Self { place: Place::Own(Owned::new(py, "RolloutWorker", make)?), ready: Arc::default() })
     }
 
-    /// What the worker answers to a command without arguments.
+    /// Returns the worker's answer to a command without arguments.
     fn get<'py>(&self, py: Python<'py>, what: &str) -> PyResult<Bound<'py, PyAny>> {
         let command = match what {
             "config" => WorkerCommand::CreationArgs,
@@ -178,12 +178,12 @@ impl Worker {
         self.with(py, move |worker| Ok(worker.import_policy(&id, &state)?))
     }
 
-    /// The policies that are trained, on this batch if there is one.
+    /// Returns the policies that are trained, on this batch if there is one.
     fn policies_to_train<'py>(&self, py: Python<'py>, batch: Option<Batch>) -> PyResult<Bound<'py, PyAny>> {
         self.plain(py, WorkerCommand::PoliciesToTrain(batch.map(|batch| batch.batch)))
     }
 
-    /// Sets the policies that are trained; none for all.
+    /// Sets the policies that are trained; `None` for all.
     fn set_policies_to_train(&self, py: Python<'_>, policies: Option<Vec<String>>) -> PyResult<()> {
         let ids = policy::ids(policies).map(|ids| TrainedPolicies::Ids(ids.into_iter().collect()));
         self.done(py, WorkerCommand::SetPoliciesToTrain(ids.unwrap_or(TrainedPolicies::All)))
@@ -221,7 +221,8 @@ impl Worker {
         policy::into_python(acted, py)
     }
 
-    /// Rows with the probabilities of their actions under a policy, and with a discount also with the values of a model.
+    /// Returns rows with the probabilities of their actions under a policy, and with a discount also with the values of
+    /// a model.
     fn judged(
         &self,
         py: Python<'_>,
@@ -268,7 +269,7 @@ impl Worker {
     }
 }
 
-/// The plain content of an answer.
+/// Returns the plain content of an answer.
 fn plain(answer: WorkerAnswer) -> Result<Value, Failure> {
     Ok(match answer {
         WorkerAnswer::CreationArgs(config) => serde_json::to_value(config)?,
@@ -297,7 +298,7 @@ fn metrics_json(metrics: &WorkerMetrics) -> Value {
     })
 }
 
-/// The statistics of the observations of each policy, `null` without a filter.
+/// Returns the statistics of the observations of each policy, `null` without a filter.
 fn filters_json(filters: &BTreeMap<PolicyId, Filter>) -> Value {
     let statistics = |filter: &Filter| {
         let seen = filter.mean_std()?.running();
@@ -306,7 +307,7 @@ fn filters_json(filters: &BTreeMap<PolicyId, Filter>) -> Value {
     filters.iter().map(|(id, filter)| (id.to_string(), statistics(filter).unwrap_or_default())).collect()
 }
 
-/// Under RLlib's names; NaN, where there are no episodes, as null.
+/// Returns the summary under RLlib's names; NaN, if there are no episodes, becomes null.
 pub(crate) fn summary_json(summary: &EpisodeSummary) -> Value {
     json!({
         "episodes_this_iter": summary.episodes,
@@ -320,7 +321,7 @@ pub(crate) fn summary_json(summary: &EpisodeSummary) -> Value {
     })
 }
 
-/// Handles of batches.
+/// Returns handles of batches.
 pub(crate) fn handles(batches: Vec<AnyBatch>) -> Vec<Batch> {
     batches.into_iter().map(|batch| Batch { batch }).collect()
 }

@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 
 class Slow(gymnasium.Env):
-    """Every step takes five seconds."""
+    """An environment in which every step takes five seconds."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -31,7 +31,7 @@ class Endless(Slow):
 
 
 class Lift(Slow):
-    """Moves by -1, 0 or 1 from the ground floor to one of the floors -2 to 2, which it observes."""
+    """A lift that moves by -1, 0 or 1 from the ground floor to one of the floors -2 to 2, which it observes."""
 
     observation_space = spaces.Discrete(5, start=-2)
     action_space = spaces.Discrete(3, start=-1)
@@ -46,7 +46,7 @@ class Lift(Slow):
 
 
 class Screen(gymnasium.Env):
-    """A coloured screen, which workers wrap as DeepMind's agents see a game."""
+    """A coloured screen, which workers wrap as DeepMind does for games."""
 
     observation_space = spaces.Box(0, 255, (64, 64, 3), np.uint8)
     action_space = spaces.Discrete(2)
@@ -70,7 +70,7 @@ class Picture(Slow):
 
 
 class Undrawn(gymnasium.Env):
-    """Has pictures, but not the package that draws them."""
+    """An environment with pictures, but without the package that draws them."""
 
     observation_space = spaces.Discrete(2)
     action_space = spaces.Discrete(2)
@@ -91,7 +91,7 @@ class Undrawn(gymnasium.Env):
 
 
 class Fragile(gymnasium.Env):
-    """One in ten steps fails."""
+    """An environment in which one in ten steps fails."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = spaces.Discrete(2)

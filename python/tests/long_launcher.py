@@ -18,7 +18,7 @@ from ray.cluster_utils import Cluster
 from rollmesh import ray as cluster
 
 PROGRAM = os.environ.get("ROLLMESH_BIN") or cluster.program_here()
-# Nothing takes this long unless it hangs.
+# Only an operation that hangs takes this long.
 PATIENCE = 120.0
 
 
@@ -60,7 +60,7 @@ def until(what: str, happens) -> object:
 
 
 def processes(*words: str) -> list[int]:
-    """The processes with these words on their command line."""
+    """Returns the processes with these words on their command line."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -74,7 +74,7 @@ def processes(*words: str) -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The process that has started this one."""
+    """Returns the parent of a process."""
     with open(f"/proc/{pid}/stat") as file:
         return int(file.read().rpartition(")")[2].split()[1])
 
@@ -119,7 +119,7 @@ class LocalRay(unittest.TestCase):
         for token in (self.hub.launcher, self.hub.operator):
             self.assertEqual(processes(token), [], "a token is on a command line")
 
-        # A worker that is killed is replaced, and so is one whose actor is.
+        # A worker is replaced if it is killed, or its actor.
         [victim] = self.workers()
         os.kill(victim, signal.SIGKILL)
         until("another worker", lambda: self.running(1) and victim not in self.workers())
@@ -243,7 +243,7 @@ class Nodes(unittest.TestCase):
         until("the end of the actor's worker", lambda: orphan not in self.workers())
         self.assertLess(time.monotonic() - killed, 3, "a worker ends with its actor")
         until("another worker", lambda: self.replaced(before))
-        # A node of the cluster ends with its raylet, and with it whatever runs there.
+        # A node of the cluster ends with its raylet, and so do all processes there.
         before = self.workers()
         self.cluster.remove_node(self.nodes[0], allow_graceful=False)
         self.cluster.add_node(num_cpus=2, object_store_memory=100 << 20)

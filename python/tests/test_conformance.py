@@ -107,7 +107,7 @@ OPERATIONS = {
 
 
 def differences(want, got, tolerance: float, path: str = "", any_dtype: bool = False) -> list[str]:
-    """Where two values differ, as the golden data are compared: objects may have more entries than expected."""
+    """Returns the differences of two values by the golden data's rules: objects may have more entries than expected."""
     if isinstance(want, dict):
         if not isinstance(got, dict):
             return [f"{path}: {got} is no object"]

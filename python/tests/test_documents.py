@@ -1,4 +1,4 @@
-"""The examples of the documents run."""
+"""Tests of the examples in the documents."""
 
 import os
 import pathlib

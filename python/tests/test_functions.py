@@ -12,7 +12,7 @@ GAMES = {"env": "MultiAgentCartPole-v1", "env_config": {"num_agents": 2}, "num_e
 
 
 class Right:
-    """Pushes the cart to the right, with a bias that can be set and learned."""
+    """A policy that pushes the cart to the right, with a bias that can be set and learned."""
 
     def __init__(self, observation_space, action_space, config):
         self.spaces, self.bias = (observation_space, action_space), np.zeros((1, 2), np.float32)

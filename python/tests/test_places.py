@@ -132,7 +132,7 @@ class Files(unittest.TestCase):
 
 
 class Environments(unittest.TestCase):
-    """In Python, in processes that find the modules of the tests."""
+    """Environments in Python, in processes that find the modules of the tests."""
 
     @classmethod
     def setUpClass(cls):
@@ -196,13 +196,13 @@ class Environments(unittest.TestCase):
             with RolloutWorker("py:envs:Screen", model_config=model, rollout_fragment_length=3, **settings) as worker:
                 return worker.sample()
 
-        # A picture is no game of Atari by itself.
+        # Pictures alone do not make an environment an Atari game.
         wrapped, plain = rows(preprocessor_pref="deepmind"), rows()
         self.assertEqual((wrapped["obs"].shape, wrapped["rewards"][0]), ((3, 10, 10, 2), 1.0))
         self.assertEqual((plain["obs"].shape, plain["rewards"][0]), ((3, 64, 64, 3), np.float32(0.3)))
 
     def test_vector_environments_lose_no_last_observation(self):
-        # In one process, whose lanes count to three, four and five.
+        # One process, whose environments count to three, four and five.
         rollmesh.allow_python("py:lab", processes=1)
         for mode in ("SameStep", "Disabled"):
             config = {"env": "py:lab:counters", "env_config": {"vectorize": "native", "mode": mode}, "num_envs": 3}

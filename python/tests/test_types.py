@@ -1,4 +1,4 @@
-"""What type checkers know of the package."""
+"""Tests of the types that type checkers see in the package."""
 
 import ast
 import pathlib
@@ -16,7 +16,7 @@ class Types(unittest.TestCase):
         imports = [node for part in (tree, *for_checkers) for node in part.body if isinstance(node, ast.ImportFrom)]
         known = {alias.name for node in imports for alias in node.names}
         self.assertEqual(set(rollmesh.__all__) - known, set())
-        # A function of this name would say that the module has any name.
+        # A function of this name would let type checkers accept any name of the module.
         functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
         self.assertNotIn("__getattr__", functions)
         self.assertEqual({name for name in rollmesh.__all__ if not hasattr(rollmesh, name)}, set())

@@ -262,7 +262,7 @@ class Workers(unittest.TestCase):
 
     @unittest.skipUnless(hasattr(signal, "setitimer"), "there are no timers here")
     def test_no_batch_is_lost_to_ctrl_c(self):
-        # The system's timer needs no thread of this process to be on time: what its signal raises is what Ctrl-C raises.
+        # The system's timer is on time without a thread of this process, and its signal raises the same as Ctrl-C.
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         self.addCleanup(signal.setitimer, signal.ITIMER_REAL, 0)

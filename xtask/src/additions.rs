@@ -32,12 +32,13 @@ pub(crate) fn check(job: &Job) -> Result<()> {
                 patch.display()
             );
         }
-        // Git must not take the copy for a part of the repository that contains it.
+        // Git must not treat the copy as a part of the repository that contains it.
         let mut apply = Command::new("git");
         apply.args(["apply", "-C1"]).arg(patch).current_dir(&copy).env("GIT_CEILING_DIRECTORIES", target());
         job.run(&mut apply)?;
     }
-    // Cargo takes the crates of the copy for those of the repository: in the same folder they would replace them.
+    // Cargo gives the crates of the copy the same names as those of the repository: in one folder they would replace
+    // them.
     let compiled = target().join("xtask/additions-target");
     let browsers = BROWSER_CRATES.map(|name| ["--package", name]);
     for options in [&["--lib", "--bins", "--test", "promises"][..], browsers.as_flattened()] {
@@ -49,7 +50,7 @@ pub(crate) fn check(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// A copy of the repository's files, those of the last one replaced.
+/// Copies the repository's files, and replaces the last copy.
 fn copied(job: &Job) -> Result<PathBuf> {
     let copy = target().join("xtask/additions");
     if copy.exists() {
@@ -77,7 +78,7 @@ fn patches() -> Result<Vec<PathBuf>> {
     Ok(patches)
 }
 
-/// The number of files that a patch changes or adds.
+/// Returns the number of files that a patch changes or adds.
 fn touched(patch: &str) -> usize {
     patch.lines().filter(|line| line.starts_with("diff --git ")).count()
 }

@@ -15,40 +15,40 @@ use crate::{
     workspace::{cargo, command, root, target},
 };
 
-/// Crates come into cargo's cache here, in plain sight; trunk builds without the network.
+/// Downloads crates into cargo's cache, with progress; trunk then builds without the network.
 pub(crate) fn fetch(job: &Job) -> Result<()> {
     job.run(cargo().args(["fetch", "--locked"]))
 }
 
-/// The dashboard, at [`page_path`].
+/// Builds the dashboard, at [`page_path`].
 pub(crate) fn page(job: &Job) -> Result<()> {
     let mut trunk = command("trunk");
     trunk.args(["build", "--release", "--offline"]);
-    // trunk takes the value of NO_COLOR for a boolean and refuses "1".
+    // trunk parses NO_COLOR as a boolean and rejects "1".
     trunk.env_remove("NO_COLOR");
     toolchain::prepare(&mut trunk, WASM)?;
     job.run(&mut trunk)
 }
 
-/// The binary `rollmesh`, at [`binary_path`].
+/// Builds the binary `rollmesh`, at [`binary_path`].
 pub(crate) fn binary(job: &Job) -> Result<()> {
     job.run(cargo().args(RELEASE))
 }
 
-/// The binary with the page inside, in [`dist_path`].
+/// Builds the binary with the embedded page, in [`dist_path`].
 pub(crate) fn program(job: &Job) -> Result<()> {
     let folder = dist_path();
     let written = || format!("cannot write {}", folder.display());
     fs::create_dir_all(&folder).with_context(written)?;
     job.run(cargo().args(SHIPPED).args(["--features", "embed"]))?;
-    // Moved, so that no other step takes it for the one without.
+    // Moved, so that no other step uses it instead of the one without the page.
     fs::rename(binary_path(), folder.join(binary_name())).with_context(written)
 }
 
-/// Everything that is given away, in [`dist_path`], all of one version: the binary with the page inside, the page alone for any static
-/// host, the crates, the wheel, and the npm package.
+/// Builds all artifacts of a release, in [`dist_path`], all of one version: the binary with the embedded page, the page
+/// alone for any static host, the crates, the wheel, and the npm package.
 pub(crate) fn dist(job: &Job) -> Result<()> {
-    // Files of earlier versions would be given away, too; they stay until all of this version are there.
+    // Files of earlier versions would be published, too; they stay until all files of this version exist.
     let folder = target().join("xtask/dist");
     let written = || format!("cannot write {}", folder.display());
     let _ = fs::remove_dir_all(&folder);
@@ -61,7 +61,7 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
             .arg(page_path())
             .arg("."),
     )?;
-    // Each was compiled by the other steps.
+    // The other steps have compiled each crate.
     job.run(package().arg("--no-verify"))?;
     let mut files: Vec<PathBuf> =
         PUBLISHED.iter().map(|name| target().join(format!("package/{name}-{VERSION}.crate"))).collect();
@@ -76,7 +76,7 @@ pub(crate) fn dist(job: &Job) -> Result<()> {
     fs::rename(&folder, dist_path()).with_context(written)
 }
 
-/// A dry run of publishing: packages the published crates, and compiles each from its package.
+/// Makes a dry run of publishing: packages the published crates, and compiles each from its package.
 pub(crate) fn packages(job: &Job) -> Result<()> {
     job.run(&mut package())
 }
@@ -88,18 +88,18 @@ fn package() -> Command {
     package
 }
 
-/// The version of everything.
+/// The version of all artifacts.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The crates that are published, each after those that it uses.
+/// The published crates, each after those that it uses.
 const PUBLISHED: [&str; 5] = ["rollmesh-kernels", "rollmesh-core", "rollmesh-learner", "rollmesh-data", "rollmesh"];
 
-/// The binary for tests, from dependencies with the features that the Python package wants of them: these are compiled once for
-/// both.
+/// The arguments of the build for tests. Dependencies have the features that the Python package needs, so they are
+/// compiled once for both.
 const RELEASE: [&str; 9] =
     ["build", "--locked", "--release", "--package", "rollmesh", "--package", "rollmesh-python", "--bin", "rollmesh"];
 
-/// The binary as its users build it.
+/// The arguments of the build by users.
 pub(crate) const SHIPPED: [&str; 7] = ["build", "--locked", "--release", "--package", "rollmesh", "--bin", "rollmesh"];
 
 pub(crate) fn page_path() -> PathBuf {
@@ -118,7 +118,7 @@ pub(crate) fn dist_path() -> PathBuf {
     target().join("dist")
 }
 
-/// The wasm modules for Node; returns the folder that they are in.
+/// Builds the wasm modules for Node, and returns their folder.
 pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
     let modules = ["rollmesh_wasm", "rollmesh_reader"];
     wasm_modules(job, &modules)?;
@@ -129,17 +129,17 @@ pub(crate) fn node_modules(job: &Job) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The folder in which the npm package is built and packed.
+/// Returns the folder in which the npm package is built and packed.
 fn npm_stage() -> PathBuf {
     target().join("xtask/npm")
 }
 
-/// The files of the npm package.
+/// Returns the folder with the files of the npm package.
 pub(crate) fn npm_files() -> PathBuf {
     npm_stage().join("package")
 }
 
-/// The npm package, packed, in [`npm_stage`].
+/// Builds and packs the npm package, in [`npm_stage`].
 pub(crate) fn npm_package(job: &Job) -> Result<()> {
     let modules = ["rollmesh_wasm", "rollmesh_reader", "rollmesh_trainer"];
     wasm_modules(job, &modules)?;
@@ -160,7 +160,7 @@ pub(crate) fn npm_package(job: &Job) -> Result<()> {
     job.run(command("npm").args(["pack", "./package", "--silent"]).current_dir(&stage))
 }
 
-/// An empty project in which nothing but the packed package and these packages of the registry are installed.
+/// Creates an empty project with only the packed package and these packages of the registry installed.
 pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<PathBuf> {
     let project = npm_stage().join(name);
     let written = || format!("cannot write {}", project.display());
@@ -180,7 +180,8 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
     Ok(project)
 }
 
-/// The Python package, installed in a fresh virtual environment with what its tests need; returns its interpreter.
+/// Installs the Python package in a new virtual environment with the packages for its tests, and returns its
+/// interpreter.
 pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
     let wheel = wheel(job)?;
     let folder = target().join("xtask/wheel");
@@ -190,7 +191,7 @@ pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The Python package as a wheel.
+/// Builds the Python package as a wheel.
 fn wheel(job: &Job) -> Result<PathBuf> {
     let folder = target().join("xtask/wheel");
     // Wheels of earlier versions would be installed, too.
@@ -201,7 +202,7 @@ fn wheel(job: &Job) -> Result<PathBuf> {
     Ok(fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path())
 }
 
-/// These modules of the crate for JavaScript, for the browser.
+/// Builds these modules of the crate for JavaScript, for the browser.
 fn wasm_modules(job: &Job, modules: &[&str]) -> Result<()> {
     let mut build = toolchain::cargo_for(WASM)?;
     build.args(["build", "--locked", "--profile", "wasm", "--target", WASM, "--package", "rollmesh-modules"]);
@@ -213,7 +214,7 @@ fn shrink(job: &Job, module: &Path) -> Result<()> {
     job.run(command("wasm-opt").args(["-Oz", "--output"]).arg(module).arg(module))
 }
 
-/// What JavaScript imports of a wasm module of that crate.
+/// Generates the JavaScript bindings of a wasm module of that crate.
 fn bindings(job: &Job, kind: &str, module: &str, folder: &Path) -> Result<()> {
     let wasm = target().join(WASM).join(format!("wasm/{module}.wasm"));
     let mut bindgen = command("wasm-bindgen");

@@ -1,4 +1,4 @@
-//! What is checked without running it.
+//! Checks that do not run the code.
 
 use anyhow::{Result, bail};
 
@@ -15,7 +15,7 @@ pub(crate) fn fmt(job: &Job) -> Result<()> {
     job.run(cargo().args(["fmt", "--all", "--check"]))
 }
 
-/// Prints every place where the architecture is broken.
+/// Prints every violation of the architecture.
 pub(crate) fn layers(_job: &Job) -> Result<()> {
     let violations = layers::check(root())?;
     for violation in &violations {
@@ -27,23 +27,23 @@ pub(crate) fn layers(_job: &Job) -> Result<()> {
     }
 }
 
-/// Core for a machine without operating system: no std, no platform arithmetic slips in.
+/// Builds core for a machine without an operating system: core uses neither std nor the platform's arithmetic.
 pub(crate) fn no_std(job: &Job) -> Result<()> {
     job.run(toolchain::cargo_for(BARE)?.args(["build", "--locked", "--package", "rollmesh-core", "--target", BARE]))
 }
 
-/// The native crates and the Python package.
+/// Lints the native crates and the Python package.
 pub(crate) fn clippy(job: &Job) -> Result<()> {
     let clippy = |targets: &[&str]| {
         job.run(cargo().args(["clippy", "--locked"]).args(targets).args(["--", "--deny", "warnings"]))
     };
     let browsers = BROWSER_CRATES.map(|name| ["--exclude", name]);
     clippy(&[&["--workspace", "--all-targets"], browsers.as_flattened()].concat())?;
-    // No targets of a bare cargo command.
+    // These are not among the default targets of cargo.
     clippy(&["--test", "e2e", "--test", "languages"])
 }
 
-/// The program without Parquet, and the library without its command line.
+/// Lints the program without Parquet, and the library without its command line.
 pub(crate) fn few_features(job: &Job) -> Result<()> {
     let options = ["clippy", "--locked", "--package", "rollmesh", "--no-default-features"];
     for features in [&["--features", "cli"][..], &["--lib"]] {
@@ -52,7 +52,7 @@ pub(crate) fn few_features(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// Broken links in the documentation.
+/// Checks the documentation for broken links.
 pub(crate) fn docs(job: &Job) -> Result<()> {
     job.run(
         cargo()
@@ -61,8 +61,8 @@ pub(crate) fn docs(job: &Job) -> Result<()> {
     )
 }
 
-/// The crates for browsers, with their tests. The learner and all formats of data are compiled with them: nothing in these needs threads,
-/// sockets, or the C compiler that Zstandard's library would.
+/// Lints the crates for browsers, with their tests. The learner and all formats of data are compiled with them: they
+/// need neither threads nor sockets, nor a C compiler as Zstandard's library would.
 pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
     let packages = BROWSER_CRATES.map(|name| ["--package", name]);
     let packages = packages.as_flattened().iter().chain(&[
@@ -73,14 +73,14 @@ pub(crate) fn clippy_wasm(job: &Job) -> Result<()> {
         "--all-targets",
     ]);
     if toolchain::is_fallback(WASM) {
-        // Clippy is a part of rustup's compiler and cannot read what Debian's has made.
+        // Clippy is a part of rustup's compiler and cannot read the output of Debian's.
         job.note("compiled only: there is no clippy for Debian's compiler");
         return job.run(toolchain::cargo_for(WASM)?.args(["check", "--locked"]).args(packages));
     }
     job.run(cargo().args(["clippy", "--locked"]).args(packages).args(["--", "--deny", "warnings"]))
 }
 
-/// What needs no C compiler of the system that it is for, by the standard libraries that rustup brings.
+/// Checks, for other systems, the crates that need no C compiler there, with the standard libraries of rustup.
 pub(crate) fn other_systems(job: &Job) -> Result<()> {
     for target in ["x86_64-pc-windows-msvc", "aarch64-apple-darwin"] {
         toolchain::ensure(job, target)?;
@@ -93,5 +93,5 @@ pub(crate) fn other_systems(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The data formats but for Zstandard, whose library is written in C.
+/// The arguments for the data formats without Zstandard, whose library is written in C.
 const DATA_WITHOUT_C: [&str; 5] = ["--package", "rollmesh-data", "--no-default-features", "--features", "hdf5,parquet"];

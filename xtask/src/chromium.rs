@@ -1,4 +1,4 @@
-//! The browser that the page is tested in.
+//! The browser in which the page is tested.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -8,14 +8,14 @@ use crate::{job::Job, tools::apt_install, workspace::find};
 
 const DEBIAN_PACKAGES: &[&str] = &["chromium", "chromium-driver"];
 
-/// A browser and the WebDriver server that goes with it.
+/// A browser and its WebDriver server.
 pub(crate) struct Chromium {
     browser: PathBuf,
     driver: PathBuf,
 }
 
 impl Chromium {
-    /// The one that the environment names, or the first on the PATH.
+    /// Returns the browser that the environment names, or the first on the PATH.
     pub(crate) fn locate() -> Result<Self> {
         let named = |variable: &str| env::var_os(variable).map(PathBuf::from).filter(|path| path.is_file());
         let mut browsers = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"].into_iter();
@@ -24,13 +24,13 @@ impl Chromium {
         Ok(Self { browser, driver })
     }
 
-    /// Tells a command where they are: `CHROME` and `CHROMEDRIVER`.
+    /// Sets the paths of both for a command: `CHROME` and `CHROMEDRIVER`.
     pub(crate) fn export<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.env("CHROME", &self.browser).env("CHROMEDRIVER", &self.driver)
     }
 }
 
-/// Makes sure that there is one.
+/// Makes sure that a browser is installed.
 pub(crate) fn ensure(job: &Job) -> Result<()> {
     if Chromium::locate().is_err() {
         apt_install(job, DEBIAN_PACKAGES).with_context(what_to_do)?;
@@ -47,7 +47,7 @@ fn what_to_do() -> String {
     format!("as root `apt-get install {packages}`, or set CHROME and CHROMEDRIVER to where they are")
 }
 
-/// The first words of what `--version` prints, such as `Chromium 140.0.7339.80`.
+/// Returns the first words of the output of `--version`, such as `Chromium 140.0.7339.80`.
 fn version_of(printed: &str) -> String {
     printed.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }

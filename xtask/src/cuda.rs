@@ -1,4 +1,4 @@
-//! The features for NVIDIA's GPUs, without a GPU: its compiler comes from Python's registry.
+//! The features for NVIDIA's GPUs, without a GPU: the compiler comes from PyPI.
 
 use std::{env, ffi::OsString, fs, path::PathBuf};
 
@@ -10,12 +10,13 @@ use crate::{
     workspace::{cargo, tools},
 };
 
-/// The newest release that cudarc 0.19 takes and the lent machines have.
+/// The CUDA release. 13.0 runs with every driver for CUDA 13, and compiles for GPUs of compute capability 7.5 and
+/// newer.
 const RELEASE: &str = "13.0";
-/// What candle's kernels are compiled with.
+/// The packages of the compiler of candle's kernels.
 const WHEELS: [&str; 5] =
     ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-cccl"];
-/// The oldest GPUs that have all of candle's kernels.
+/// The lowest compute capability that supports all of candle's kernels: 8.0.
 const COMPUTE_CAPABILITY: &str = "80";
 
 /// Type-checks the program with the feature `cuda`, candle's kernels included.

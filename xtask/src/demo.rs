@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: from a fresh clone to a dashboard that shows a training run.
+//! `cargo xtask demo`: from a new clone to a dashboard that shows a training run.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::{artifacts, plan, progress::say, steps::STEPS, workspace};
 
-/// Brings and builds what is missing, then becomes `rollmesh demo ARGS…`.
+/// Installs missing tools, builds the program, and then becomes `rollmesh demo ARGS…`.
 pub(crate) fn run(args: &[OsString]) -> Result<ExitCode> {
     let wanted = ["page", "binary"].map(str::to_owned);
     if !plan::run(&plan::select(STEPS, &wanted, false)?).all_passed() {
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &[OsString]) -> Result<ExitCode> {
     become_it(demo)
 }
 
-/// On Unix the demo takes the place of this process, so that Ctrl-C and signals are its own.
+/// Replaces this process by the demo on Unix, so that the demo receives Ctrl-C and signals.
 #[cfg(unix)]
 fn become_it(mut demo: std::process::Command) -> Result<ExitCode> {
     use std::os::unix::process::CommandExt as _;

@@ -1,4 +1,4 @@
-//! A step at work: runs commands with their output in the step's log.
+//! A running step: runs commands with their output in the step's log.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::workspace;
 
-/// What the function of a step works with.
+/// The context of a running step.
 pub(crate) struct Job {
     log: PathBuf,
     note: RefCell<String>,
@@ -21,12 +21,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The path of a step's log.
+    /// Returns the path of a step's log.
     pub(crate) fn log_of(name: &str) -> PathBuf {
         workspace::target().join("xtask/logs").join(format!("{name}.log"))
     }
 
-    /// Starts with an empty log.
+    /// Creates a job with an empty log.
     pub(crate) fn new(name: &str) -> Result<Self> {
         let log = Self::log_of(name);
         let folder = log.parent().unwrap_or_else(|| workspace::root());
@@ -35,7 +35,7 @@ impl Job {
         Ok(Self { log, note: RefCell::default(), passed: Cell::default() })
     }
 
-    /// Says in a few words what came of the step, for the line that reports it.
+    /// Sets a short result of the step, for the line that reports it.
     pub(crate) fn note(&self, note: impl Into<String>) {
         *self.note.borrow_mut() = note.into();
     }
@@ -57,7 +57,8 @@ impl Job {
         Ok(())
     }
 
-    /// Runs a command that tests, and notes how many tests have passed in the step so far. A command that runs none has failed.
+    /// Runs a command with tests, and notes the number of tests that have passed in the step so far. A command that
+    /// runs none has failed.
     pub(crate) fn run_tests(&self, command: &mut Command) -> Result<()> {
         let begin = fs::metadata(&self.log)?.len();
         self.run(command)?;
@@ -86,7 +87,7 @@ impl Job {
     }
 }
 
-/// A command as one would type it.
+/// Formats a command as in a shell.
 fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
@@ -94,8 +95,8 @@ fn line_of(command: &Command) -> String {
     std::iter::once(name).chain(args).collect::<Vec<_>>().join(" ")
 }
 
-/// Sum over the result lines of libtest and of wasm-bindgen's runner, `test result: ok. 7 passed; …`, of Node's, `# pass 7`,
-/// and of Python's, `Ran 7 tests in …`.
+/// Returns the sum over the result lines of libtest and of wasm-bindgen's runner, `test result: ok. 7 passed; …`, of
+/// Node's, `# pass 7`, and of Python's, `Ran 7 tests in …`.
 fn tests_passed(log: &str) -> u64 {
     let counts = log.lines().filter_map(|line| {
         let line = line.trim_start();

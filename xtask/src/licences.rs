@@ -9,7 +9,7 @@ use crate::{
     workspace::{cargo, root},
 };
 
-/// Licences that let anyone use, change and sell what contains the crate, under other terms.
+/// Licences that permit use, change and sale of programs that contain the crate, under other terms.
 const PERMISSIVE: [&str; 11] = [
     "0BSD",
     "Apache-2.0",
@@ -24,7 +24,7 @@ const PERMISSIVE: [&str; 11] = [
     "Zlib",
 ];
 
-/// Where all crates come from that are not in this repository.
+/// The source of all crates that are not in this repository.
 const REGISTRY: &str = r#"source = "registry+https://github.com/rust-lang/crates.io-index""#;
 
 /// Checks that every crate is from the registry, and may be used under a permissive licence, on every system and with every feature.
@@ -55,12 +55,12 @@ pub(crate) fn check(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The sources in a lock file other than the registry.
+/// Returns the sources in a lock file other than the registry.
 fn other_sources(locked: &str) -> impl Iterator<Item = &str> {
     locked.lines().filter(|line| line.starts_with("source = ") && *line != REGISTRY)
 }
 
-/// Whether one of the alternatives of an SPDX expression has permissive licences only.
+/// Returns whether one of the alternatives of an SPDX expression has permissive licences only.
 fn is_permissive(licence: &str) -> bool {
     let licence = licence.replace(" / ", " OR ").replace('/', " OR ");
     if let Some((all_of, and)) = licence.strip_prefix('(').and_then(|rest| rest.split_once(") AND ")) {

@@ -1,8 +1,8 @@
 //! Set-up, demo and checks: `cargo xtask help`.
 //!
-//! Plain Rust with few dependencies, because it is the first thing a fresh machine compiles.
-//! Everything it brings is installed under the target directory; nothing is global, except what
-//! the user's own package managers (rustup, apt) are asked for.
+//! Plain Rust with few dependencies, because it is the first program that a new machine compiles.
+//! It installs everything under the target directory; only packages from the user's own package managers (rustup, apt)
+//! are global.
 
 mod additions;
 mod artifacts;

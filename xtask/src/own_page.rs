@@ -1,7 +1,7 @@
-//! `cargo xtask page --registry CRATE`: the page whose Web Workers know what a crate of the user registers.
+//! `cargo xtask page --registry CRATE`: the page whose Web Workers have the registry of a user's crate.
 //!
-//! Cargo chooses no dependency at build time, so a workspace is generated in which the crate `rollmesh-web-registry` is another
-//! one, which calls the user's `registry()`. All else is this repository's.
+//! Cargo chooses no dependency at build time, so this command generates a workspace in which another crate, which calls
+//! the user's `registry()`, replaces `rollmesh-web-registry`. The rest is this repository's.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use crate::{
     workspace::{command, root, target},
 };
 
-/// What must be installed to build a page.
+/// The steps that install the tools for building a page.
 const NEEDED: [&str; 5] = ["fetch", "wasm-target", "wasm-bindgen", "wasm-opt", "trunk"];
 
 /// Builds the page of this repository, or that of a crate into the crate's `dist`.
@@ -39,7 +39,7 @@ pub(crate) fn run(registry: Option<&Path>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the page of a crate by running trunk, with what is installed; returns where it is.
+/// Builds the page of a crate with the installed tools; `run` runs trunk. Returns the folder of the page.
 pub(crate) fn build(folder: &Path, run: impl FnOnce(&mut Command) -> Result<()>) -> Result<PathBuf> {
     let stage = stage(folder)?;
     let dist = folder.join("dist");
@@ -51,7 +51,7 @@ pub(crate) fn build(folder: &Path, run: impl FnOnce(&mut Command) -> Result<()>)
     Ok(dist)
 }
 
-/// Copies the example of a user's crate to where no workspace is, with the repository's crates by their paths.
+/// Copies the example of a user's crate to a folder outside a workspace, with the repository's crates by their paths.
 pub(crate) fn copy_example(to: &Path) -> Result<()> {
     let from = root().join("examples/own-env");
     copy(&from.join("src"), &to.join("src")).with_context(|| format!("cannot fill {}", to.display()))?;
@@ -63,7 +63,7 @@ pub(crate) fn copy_example(to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The manifest of a crate of this workspace as that of one without: what it inherits is written out.
+/// Returns the manifest of a crate of this workspace without inheritance: inherited values are written out.
 fn crate_manifest(manifest: &str, root: &str) -> String {
     let inherited = |line: &str| match line {
         "version.workspace = true" => Some("version = \"0.1.0\"".to_owned()),
@@ -103,7 +103,7 @@ fn stage(folder: &Path) -> Result<PathBuf> {
     Ok(stage)
 }
 
-/// The name in the section `[package]`.
+/// Returns the name in the section `[package]`.
 fn package_name(manifest: &str) -> Option<String> {
     let package = manifest.lines().skip_while(|line| line.trim() != "[package]").skip(1);
     let mut lines = package.take_while(|line| !line.starts_with('['));
@@ -111,7 +111,7 @@ fn package_name(manifest: &str) -> Option<String> {
     Some(name.trim().trim_matches('"').to_owned())
 }
 
-/// The repository's manifest for two other members, with its crates by their full paths.
+/// Returns the repository's manifest for two other members, with its crates by their full paths.
 fn workspace_manifest(manifest: &str, root: &str) -> String {
     let mut text = "[workspace]\nresolver = \"3\"\nmembers = [\"registry\", \"wasm\", \"wasm/modules\"]\n".to_owned();
     for line in manifest.lines().skip(1).skip_while(|line| !line.starts_with('[')) {
@@ -125,13 +125,14 @@ fn workspace_manifest(manifest: &str, root: &str) -> String {
     text
 }
 
-/// The page's own crate and files are the repository's, in a folder relative to the page's: trunk takes no full paths.
+/// Returns the page with the crate and files of the repository, in a folder relative to the page's: trunk accepts no
+/// full paths.
 fn page(index: &str, root: &str) -> String {
     let staged = index.replace("href=\"web/wasm/", "href=\"wasm/");
     staged.replace("href=\"web/", &format!("href=\"{root}/web/"))
 }
 
-/// The repository's folder as seen from another: up to the first of all folders, and down from there.
+/// Returns the repository's folder relative to another: up to the root of the file system, and down from there.
 fn relative_root(from: &Path) -> String {
     let up = from.components().filter(|part| matches!(part, Component::Normal(_))).map(|_| "..");
     let down = root().to_string_lossy().trim_start_matches('/').to_owned();

@@ -1,4 +1,4 @@
-//! Which steps to run, running them, and the table of where the time went.
+//! The selection of steps, running them, and the table of their durations.
 
 use std::{
     fmt,
@@ -15,21 +15,23 @@ use crate::{
     workspace,
 };
 
-/// One thing that can succeed or fail by itself.
+/// A unit of work that can succeed or fail by itself.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// What it does, in the words of the progress line.
+    /// The description in the progress line.
     pub(crate) about: &'static str,
-    /// Earlier steps without which this one makes no sense.
+    /// Earlier steps that this one requires.
     pub(crate) needs: &'static [&'static str],
-    /// Takes minutes: only run when named or asked for.
+    /// True if it takes minutes: it runs only if it is named, or with `--long`.
     pub(crate) long: bool,
-    /// Begun with the first step, concurrently with the others, because only late ones need it. It needs none itself.
+    /// True if it begins with the first step, concurrently with the others, because only late ones need it. It needs
+    /// none itself.
     pub(crate) early: bool,
     pub(crate) run: fn(&Job) -> Result<()>,
 }
 
-/// The steps to run, in the order of `steps`: the named ones, or all if none is named, with what they need.
+/// Returns the steps to run, in the order of `steps`: the named ones, or all if none is named, with the steps that they
+/// need.
 pub(crate) fn select<'a>(steps: &'a [Step], named: &[String], long: bool) -> Result<Vec<&'a Step>> {
     if let Some(unknown) = named.iter().find(|name| steps.iter().all(|step| step.name != name.as_str())) {
         bail!("there is no step `{unknown}`; `cargo xtask test --list` names them");
@@ -38,7 +40,7 @@ pub(crate) fn select<'a>(steps: &'a [Step], named: &[String], long: bool) -> Res
         .iter()
         .map(|step| if named.is_empty() { long || !step.long } else { named.iter().any(|name| name == step.name) })
         .collect();
-    // What a step needs stands before it, so one pass from the end finds everything.
+    // The steps that a step needs are before it, so one pass from the end finds all of them.
     for index in (0..steps.len()).rev() {
         if wanted[index] {
             for (earlier, step) in steps[..index].iter().enumerate() {
@@ -49,7 +51,7 @@ pub(crate) fn select<'a>(steps: &'a [Step], named: &[String], long: bool) -> Res
     Ok(steps.iter().zip(wanted).filter_map(|(step, wanted)| wanted.then_some(step)).collect())
 }
 
-/// Every step on a line of its own.
+/// Lists every step on a separate line.
 pub(crate) fn list(steps: &[Step]) -> String {
     steps
         .iter()
@@ -70,7 +72,7 @@ struct Row {
     took: Duration,
 }
 
-/// What came of every step.
+/// The outcomes of all steps.
 #[derive(Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
@@ -89,7 +91,7 @@ pub(crate) fn run(steps: &[&Step]) -> Report {
     })
 }
 
-/// What came of a step, and what it notes.
+/// The result of a step, with its note.
 type Worked = Result<String>;
 
 fn work(step: &Step) -> Worked {

@@ -1,5 +1,5 @@
-//! What the user sees while a step works: a spinner with the newest line of output on a terminal,
-//! plain lines elsewhere. Never silence.
+//! The progress of a running step: a spinner with the newest line of output on a terminal, regular plain lines
+//! elsewhere.
 
 use std::{
     env, fmt,
@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 const SPINNER_TICK: Duration = Duration::from_millis(150);
 const PLAIN_TICK: Duration = Duration::from_secs(30);
 
-/// The display of one running step. Shows signs of life until it is finished.
+/// The display of one running step. Shows progress until it is finished.
 pub(crate) struct Progress {
     started: Instant,
     stop: Sender<()>,
@@ -48,11 +48,11 @@ impl Progress {
         Self { started, stop, ticker }
     }
 
-    /// Ends the signs of life and returns how long the step took.
+    /// Ends the display and returns the duration of the step.
     pub(crate) fn finish(self) -> Duration {
         let took = self.started.elapsed();
         drop(self.stop);
-        // A display that failed is no reason to fail the step.
+        // A failed display does not fail the step.
         let _ = self.ticker.join();
         took
     }
@@ -66,13 +66,13 @@ fn spinner(position: &str, about: &str) -> ProgressBar {
     bar
 }
 
-/// Prints one line immediately, also into a pipe. A closed pipe is no reason to fail.
+/// Prints one line immediately, also into a pipe. A closed pipe is not an error.
 pub(crate) fn say(line: fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// A duration for people: `0.4 s`, `3 min 12 s`.
+/// Formats a duration: `0.4 s`, `3 min 12 s`.
 pub(crate) fn seconds(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if seconds < 60 {
@@ -82,7 +82,7 @@ pub(crate) fn seconds(duration: Duration) -> String {
     }
 }
 
-/// The last lines of a file that are not blank. Reads only its end: a build log can be long.
+/// Returns the last lines of a file that are not blank. Reads only its end: a build log can be long.
 pub(crate) fn last_lines(path: &Path, count: usize) -> String {
     const TAIL_BYTES: u64 = 16 * 1024;
     let mut tail = Vec::new();

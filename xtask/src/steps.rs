@@ -1,4 +1,4 @@
-//! Every step, in the order in which they run: what is cheap and finds much comes first.
+//! All steps, in the order in which they run: cheap steps that find many errors come first.
 
 use crate::{
     additions, artifacts, checks, chromium, cuda, licences,
@@ -21,7 +21,7 @@ const fn long(step: Step) -> Step {
     Step { long: true, ..step }
 }
 
-/// A step that compiles and takes minutes.
+/// Returns a step that compiles and takes minutes.
 const fn minutes(name: &'static str, about: &'static str, run: fn(&crate::job::Job) -> anyhow::Result<()>) -> Step {
     long(step(name, about, &["fetch"], run))
 }
@@ -112,7 +112,7 @@ pub(crate) const STEPS: &[Step] = &[
     long(step("wheel-ray", "the Python package with RLlib", &["binary", "maturin"], |job| {
         suites::wheel_with(job, &["torch", "ray[rllib]", "msgpack", "msgpack_numpy"], "long_ray.py")
     })),
-    // Long, because other features make most dependencies others.
+    // Long, because other features recompile most dependencies.
     minutes(
         "few-features",
         "clippy, the program without Parquet, and the library without command line",

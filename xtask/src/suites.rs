@@ -1,4 +1,4 @@
-//! What is checked by running it.
+//! Checks that run the code.
 
 use std::{
     env, fs,
@@ -24,11 +24,11 @@ use crate::{
 pub(crate) const BROWSER_CRATES: [&str; 4] =
     ["rollmesh-web", "rollmesh-web-registry", "rollmesh-wasm", "rollmesh-modules"];
 
-/// The number of tests that run at a time, as the harness reads it.
+/// The number of tests that run at a time, in the test harness's variable.
 const THREADS: &str = "RUST_TEST_THREADS";
 
-/// Returns `cargo test` with these arguments, separated by spaces. Without packages it is of all default members, so that
-/// nothing is compiled again with other features.
+/// Returns `cargo test` with these arguments, separated by spaces. Without packages it covers all default members, so
+/// that nothing is compiled again with other features.
 fn cargo_test(arguments: &str) -> Command {
     let mut tests = cargo();
     tests.args(["test", "--locked"]).args(arguments.split_whitespace());
@@ -44,29 +44,29 @@ pub(crate) fn tests(job: &Job, arguments: &str) -> Result<()> {
     job.run_tests(&mut tests)
 }
 
-/// Runs tests that take minutes, which they do where the environment asks for it.
+/// Runs tests that take minutes if the environment enables it.
 pub(crate) fn long(job: &Job, arguments: &str) -> Result<()> {
     job.run_tests(cargo_test(arguments).env("ROLLMESH_LONG", "1"))
 }
 
-/// What the crates for browsers can prove without one, such as the dashboard's reducer.
+/// Tests the parts of the crates for browsers that need no browser, such as the dashboard's reducer.
 pub(crate) fn native_web(job: &Job) -> Result<()> {
     tests(job, &BROWSER_CRATES.map(|name| format!("--package {name}")).join(" "))
 }
 
-/// What depends on how it is compiled, compiled as it is shipped.
+/// Tests code that depends on the compilation, with the options of the shipped binary.
 pub(crate) fn release(job: &Job) -> Result<()> {
     same_bits(job, "--release", |_| ())
 }
 
-/// The same for this machine's own instructions.
+/// Tests the same with this machine's own instructions.
 pub(crate) fn native_cpu(job: &Job) -> Result<()> {
     same_bits(job, "--release", |tests| {
         tests.env("CARGO_TARGET_DIR", target().join("xtask/native-cpu")).env("RUSTFLAGS", "-Ctarget-cpu=native");
     })
 }
 
-/// Rollouts and learned weights on ARM, whose instructions a program emulates: by a linker and an emulator of Debian's.
+/// Tests rollouts and learned weights on ARM, with Debian's linker and emulator.
 pub(crate) fn aarch64(job: &Job) -> Result<()> {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     toolchain::ensure(job, TARGET)?;
@@ -88,14 +88,14 @@ pub(crate) fn aarch64(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// The same without any optimisation.
+/// Tests the same without any optimisation.
 pub(crate) fn debug(job: &Job) -> Result<()> {
     same_bits(job, "", |_| ())
 }
 
-/// The tests that compare hashes with constants, with the long rollouts among them.
+/// Runs the tests that compare hashes with constants, including the long rollouts.
 fn same_bits(job: &Job, options: &str, change: fn(&mut Command)) -> Result<()> {
-    // The Python package has no such tests: with it, dependencies have the features that the binary's build gave them.
+    // The Python package has no such tests: with it, dependencies have the features of the binary's build.
     let packages = "--package rollmesh-core --package rollmesh-wasm --package rollmesh --package rollmesh-python";
     for tests in ["--test laws --test same_bits", "--test program -- kernels:: sample::"] {
         let mut tests = cargo_test(&format!("{options} {packages} {tests}"));
@@ -105,14 +105,14 @@ fn same_bits(job: &Job, options: &str, change: fn(&mut Command)) -> Result<()> {
     Ok(())
 }
 
-/// Benchmarks that fail where something takes longer than is promised. They want the machine for themselves.
+/// Runs benchmarks that fail if an operation exceeds its documented duration. They need the machine for themselves.
 pub(crate) fn figures(job: &Job) -> Result<()> {
-    // Of all default members, so that nothing is compiled again with other features.
+    // For all default members, so that nothing is compiled again with other features.
     job.run(cargo().args(["bench", "--locked", "--bench", "parquet", "--bench", "evaluation"]))?;
     job.run(node_with_modules(job)?.arg("tests/node/speed.mjs"))
 }
 
-/// Node, told where the wasm modules and the binary are.
+/// Returns the command for Node, with the paths of the wasm modules and the binary.
 fn node_with_modules(job: &Job) -> Result<Command> {
     let modules = artifacts::node_modules(job)?;
     let mut node = command("node");
@@ -120,15 +120,15 @@ fn node_with_modules(job: &Job) -> Result<Command> {
     Ok(node)
 }
 
-/// The wasm module in Node against the binary.
+/// Compares the wasm module in Node with the binary.
 pub(crate) fn node(job: &Job) -> Result<()> {
     let tests = ["rollout_hash", "sampler", "data_file", "player"].map(|name| format!("tests/node/{name}.test.mjs"));
     job.run_tests(node_with_modules(job)?.args(["--test", "--test-reporter=tap"]).args(tests))?;
-    // Leases of every kind: their fragments are in Rust's hands alone.
+    // Leases of every kind, whose fragments only Rust handles.
     job.run_tests(wasm_tests()?.args(["--test", "same_bits"]))
 }
 
-/// The tests of the wasm module's crate, in Node unless the environment says otherwise.
+/// Returns the command for the tests of the wasm module's crate, in Node unless the environment selects a browser.
 fn wasm_tests() -> Result<Command> {
     let mut tests = toolchain::cargo_for(WASM)?;
     tests.args(["test", "--locked", "--release", "--package", "rollmesh-wasm", "--target", WASM]);
@@ -139,13 +139,13 @@ fn wasm_tests() -> Result<Command> {
 /// The long tests of the npm package: with bundlers and other runtimes, and over as many iterations as an hour has.
 const LONG_NPM: [&str; 2] = ["bundlers.test.mjs", "memory.test.mjs"];
 
-/// The npm package, installed from the packed file, in Node; the examples of its README among its tests.
+/// Tests the npm package, installed from the packed file, in Node, including the examples of its README.
 pub(crate) fn npm(job: &Job) -> Result<()> {
     let project = artifacts::npm_project(job, "project", &[])?;
     let mut tests = Vec::new();
     for file in fs::read_dir(project.join("test"))? {
         let name = file?.file_name().to_string_lossy().into_owned();
-        // Long ones are a step of their own.
+        // Long ones are a separate step.
         if name.ends_with(".test.mjs") && !LONG_NPM.contains(&name.as_str()) {
             tests.push(format!("test/{name}"));
         }
@@ -157,7 +157,7 @@ pub(crate) fn npm(job: &Job) -> Result<()> {
     job.run_tests(&mut node)
 }
 
-/// The npm package through bundlers and in other runtimes, and its memory over many iterations.
+/// Tests the npm package with bundlers and in other runtimes, and its memory over many iterations.
 pub(crate) fn npm_long(job: &Job) -> Result<()> {
     let project =
         artifacts::npm_project(job, "bundlers", &["vite@7.1.12", "webpack@5.102.1", "deno@2.5.6", "bun@1.3.2"])?;
@@ -166,13 +166,13 @@ pub(crate) fn npm_long(job: &Job) -> Result<()> {
     job.run_tests(node.current_dir(project))
 }
 
-/// The group under everything that can go wrong, with more seeds than the suite has time for.
+/// Runs the simulator of the group with all faults, with more seeds than the normal tests.
 pub(crate) fn simulator(job: &Job) -> Result<()> {
     let mut tests = cargo_test("--package rollmesh-tests --test promises -- sim:: ops::");
     job.run_tests(tests.env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
 }
 
-/// Environments of Python, with the interpreter of a virtual environment of ours.
+/// Tests environments of Python, with the interpreter of our own virtual environment.
 pub(crate) fn python_envs(job: &Job) -> Result<()> {
     let mut tests = cargo_test("--test languages -- python:: --skip python::packages::");
     job.run_tests(tests.env("VIRTUAL_ENV", tools::gymnasium_env()))
@@ -186,14 +186,14 @@ pub(crate) fn with_packages(job: &Job, tests: &str, packages: &[&str]) -> Result
     job.run_tests(run.env("VIRTUAL_ENV", folder).env("ROLLMESH_LONG", "1"))
 }
 
-/// Environments of packages that take minutes to install. PettingZoo's games are drawn with pygame.
+/// Tests environments of packages that take minutes to install. PettingZoo's games are drawn with pygame.
 pub(crate) fn python_packages(job: &Job) -> Result<()> {
     let packages = ["box2d", "ale-py", "mujoco", "imageio", "packaging", "pettingzoo", "pygame", "pymunk"];
     let packages = [&tools::GYMNASIUM[..], &packages].concat();
     with_packages(job, "python::packages", &packages)
 }
 
-/// The Python package in a fresh virtual environment; the examples of its documents among its tests.
+/// Tests the Python package in a new virtual environment, including the examples of its documents.
 pub(crate) fn wheel(job: &Job) -> Result<()> {
     let python = artifacts::wheel_environment(job)?;
     let mut tests = command(python);
@@ -202,7 +202,7 @@ pub(crate) fn wheel(job: &Job) -> Result<()> {
     job.run_tests(tests.env("ROLLMESH_ROOT", root()).current_dir(target()))
 }
 
-/// Runs a script of the Python package's tests, with the package and these others in a fresh virtual environment.
+/// Runs a script of the Python package's tests, with the package and these others in a new virtual environment.
 pub(crate) fn wheel_with(job: &Job, packages: &[&str], script: &str) -> Result<()> {
     let python = artifacts::wheel_environment(job)?;
     tools::pip_install(job, &python, packages)?;
@@ -211,7 +211,7 @@ pub(crate) fn wheel_with(job: &Job, packages: &[&str], script: &str) -> Result<(
     job.run_tests(tests.env("ROLLMESH_ROOT", root()).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
-/// A run on machines that are network namespaces, disturbed and not, where the kernel gives this user any.
+/// Tests a run on several network namespaces, with and without network faults, if the kernel permits them to this user.
 pub(crate) fn network(job: &Job) -> Result<()> {
     if job.output(command("unshare").args(["--net", "ip", "link"])).is_err() {
         job.note("not run: the kernel gives this user no network namespaces, or `ip` is missing");
@@ -220,33 +220,35 @@ pub(crate) fn network(job: &Job) -> Result<()> {
     job.run(command("python3").arg(root().join("tests/network/hosts.py")).env("ROLLMESH_BIN", artifacts::binary_path()))
 }
 
-/// The manifests of `deploy/` by the schemas of Kubernetes.
+/// Validates the manifests of `deploy/` with the schemas of Kubernetes.
 pub(crate) fn manifests(job: &Job) -> Result<()> {
     let python = tools::virtual_env(job, &target().join("xtask/manifests"))?;
     tools::pip_install(job, &python, &["kubernetes-validate"])?;
     job.run(command(python).arg(root().join("deploy/kubernetes/check.py")))
 }
 
-/// The wasm module in a Web Worker of headless Chromium.
+/// Tests the wasm module in a Web Worker of headless Chromium.
 pub(crate) fn chromium(job: &Job) -> Result<()> {
     let mut tests = wasm_tests()?;
     tests.env("WASM_BINDGEN_USE_DEDICATED_WORKER", "1");
-    // Seconds for all tests of a module together: those that learn take some.
+    // Seconds for all tests of a module together; those that learn take several.
     tests.env("WASM_BINDGEN_TEST_TIMEOUT", "300");
     job.run_tests(Chromium::locate()?.export(&mut tests))
 }
 
-/// The binary and its page in headless Chromium.
+/// Tests the binary and its page in headless Chromium.
 pub(crate) fn e2e(job: &Job) -> Result<()> {
     job.run_tests(e2e_tests("--skip trunk_serve:: --skip own_crate::")?.env("ROLLMESH_NPM", artifacts::npm_files()))
 }
 
-/// The page with as many updates as a large hub sends in an hour. It measures frames and wants the machine for itself.
+/// Tests the page with as many updates as a large hub sends in an hour. It measures frames and needs the machine for
+/// itself.
 pub(crate) fn load(job: &Job) -> Result<()> {
     job.run_tests(e2e_tests("load:: --nocapture")?.env("ROLLMESH_LONG", "1"))
 }
 
-/// The example of a user's crate, outside the workspace: its page by the documented command, its program, and what they show.
+/// Tests the example of a user's crate outside the workspace: its page, built by the documented command, and its
+/// program.
 pub(crate) fn own_crate(job: &Job) -> Result<()> {
     let folder = env::temp_dir().join(format!("rollmesh-own-crate-{}", process::id()));
     let tested = test_own_crate(job, &folder);
@@ -265,7 +267,7 @@ fn test_own_crate(job: &Job, folder: &Path) -> Result<()> {
     job.run_tests(e2e_tests("own_crate::")?.env("ROLLMESH_OWN_CRATE", folder).env("ROLLMESH_OWN_PROGRAM", program))
 }
 
-/// The page of `trunk serve`, which builds it, in headless Chromium.
+/// Tests the page of `trunk serve`, which builds it, in headless Chromium.
 pub(crate) fn trunk_serve(job: &Job) -> Result<()> {
     let mut trunk = command(find("trunk").context("there is no trunk")?);
     toolchain::prepare(&mut trunk, WASM)?;

@@ -15,12 +15,12 @@ use crate::{
     workspace::{cargo, command, path_with, tools},
 };
 
-/// The browser.
+/// The target for browsers.
 pub(crate) const WASM: &str = "wasm32-unknown-unknown";
-/// A machine without an operating system, to prove that core needs none.
+/// A target without an operating system, to prove that core needs none.
 pub(crate) const BARE: &str = "thumbv7em-none-eabihf";
 
-/// Debian's compiler is installed next to rustup's without disturbing it.
+/// Debian's cargo, which is installed alongside rustup's.
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 const DEBIAN_LINKER: &str = "wasm-ld-22";
@@ -48,11 +48,11 @@ pub(crate) fn ensure(job: &Job, target: &str) -> Result<()> {
         }
     }
     job.note("by Debian's compiler, which builds the standard library as it goes");
-    // With the crates that the standard library is made of.
+    // Includes the dependencies of the standard library.
     job.run(cargo_for(target)?.args(["fetch", "--locked", "--target", target]))
 }
 
-/// Whether the compiler in use has a standard library for `target`.
+/// Returns whether the compiler in use has a standard library for `target`.
 fn has_std(target: &str) -> bool {
     let printed = command("rustc").args(["--print", "target-libdir", "--target", target]).output();
     let Ok(printed) = printed else { return false };
@@ -68,12 +68,12 @@ fn debian_can_build_std() -> bool {
     Path::new(DEBIAN_CARGO).exists() && sysroot.join("lib/rustlib/src/rust/library").exists()
 }
 
-/// Whether `target` is compiled for by Debian's compiler, so that tools of the usual one, such as clippy, do not fit.
+/// Returns whether Debian's compiler compiles for `target`, so that tools of the usual one, such as clippy, do not fit.
 pub(crate) fn is_fallback(target: &str) -> bool {
     !has_std(target) && debian_can_build_std()
 }
 
-/// The cargo to compile for `target` with.
+/// Returns the cargo that compiles for `target`.
 pub(crate) fn cargo_for(target: &str) -> Result<Command> {
     let mut cargo = if is_fallback(target) { command(DEBIAN_CARGO) } else { cargo() };
     prepare(&mut cargo, target)?;
@@ -97,7 +97,7 @@ pub(crate) fn prepare(command: &mut Command, target: &str) -> Result<()> {
     Ok(())
 }
 
-/// A folder with Debian's cargo alone, so that it comes first on a PATH and nothing else of /usr/bin does.
+/// Returns a folder with only Debian's cargo, so that it precedes others on a PATH, but the rest of /usr/bin does not.
 fn debian_bin() -> Result<PathBuf> {
     let folder = tools().join("debian");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -18,7 +18,7 @@ const TRUNK: &str = "0.21.14";
 const BINARYEN: &str = "132.0.0";
 const AXE: &str = "4.14.1";
 
-/// The version of the wasm-bindgen command must be the library's to the digit, so the lock file is where it is pinned.
+/// Returns the version of the wasm-bindgen command, which must equal the library's, so the lock file pins it.
 fn wasm_bindgen_version() -> Result<String> {
     let lock = root().join("Cargo.lock");
     let text = fs::read_to_string(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
@@ -37,13 +37,14 @@ pub(crate) fn wasm_bindgen(job: &Job) -> Result<()> {
 }
 
 pub(crate) fn trunk(job: &Job) -> Result<()> {
-    // Without its look for newer versions of itself.
+    // Without its check for newer versions of itself.
     let options = ["--locked", "--no-default-features", "--features", "rustls"];
-    // It lets others work.
+    // Unoptimised, since trunk itself only runs other tools.
     cargo_install(job, "trunk", "trunk", TRUNK, "0", &options)
 }
 
-/// Installs a crate's binary unless one of that version is found. Built to be ready soon, not to be fast.
+/// Installs a crate's binary unless one of that version is found. Its options shorten the build instead of making it
+/// fast.
 fn cargo_install(
     job: &Job,
     package: &str,
@@ -56,7 +57,7 @@ fn cargo_install(
     if answers_version(binary, version) {
         return Ok(());
     }
-    // One of its own: two tools may be built at the same time.
+    // A separate folder: two tools may be built at the same time.
     let build = tools().join("build").join(package);
     let mut install = patient(cargo());
     install
@@ -69,7 +70,7 @@ fn cargo_install(
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     job.run(&mut install)
         .with_context(|| format!("{package} {version} could not be installed; this needs the crate registry"))?;
-    // A gigabyte that nothing will use again.
+    // This frees a gigabyte that is not used again.
     let _ = fs::remove_dir_all(build);
     if !answers_version(binary, version) {
         bail!("{package} was installed, but `{binary} --version` does not answer {version}");
@@ -77,7 +78,7 @@ fn cargo_install(
     Ok(())
 }
 
-/// The same command at the lowest priority: what tests at the same time must not wait for it.
+/// Returns the same command at the lowest priority, so that tests that run at the same time do not wait for it.
 fn patient(command: Command) -> Command {
     if find("nice").is_none() {
         return command;
@@ -87,23 +88,23 @@ fn patient(command: Command) -> Command {
     patient
 }
 
-/// Whether the first `binary` that our commands would start is of this version.
+/// Returns whether the first `binary` that our commands would start is of this version.
 fn answers_version(binary: &str, version: &str) -> bool {
     let output = command(binary).arg("--version").stdin(Stdio::null()).output();
     output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == version))
 }
 
-/// wasm-opt, from the npm package of its makers: what distributions have is too old.
+/// Installs wasm-opt from its official npm package, since distributions have too old versions.
 pub(crate) fn wasm_opt(job: &Job) -> Result<()> {
     npm_tool(job, "binaryen", BINARYEN)
 }
 
-/// axe-core, which finds parts of a page that people with disabilities cannot use.
+/// Installs axe-core, which checks the accessibility of a page.
 pub(crate) fn axe(job: &Job) -> Result<()> {
     npm_tool(job, "axe-core", AXE)
 }
 
-/// The script of axe-core.
+/// Returns the path of the script of axe-core.
 pub(crate) fn axe_path() -> PathBuf {
     tools().join("npm/node_modules/axe-core/axe.min.js")
 }
@@ -111,7 +112,7 @@ pub(crate) fn axe_path() -> PathBuf {
 /// The oldest Node.js that the tools and the npm package run in.
 const NODE: u32 = 20;
 
-/// Checks that there are npm and a Node.js of this version or a newer one.
+/// Checks that npm and a Node.js of this version or a newer one are installed.
 fn check_node(job: &Job) -> Result<()> {
     let what_to_do = format!("install Node.js {NODE} or newer, with npm");
     if find("npm").is_none() {
@@ -125,7 +126,7 @@ fn check_node(job: &Job) -> Result<()> {
     }
 }
 
-/// From `v20.11.1`.
+/// Parses the major version of `v20.11.1`.
 fn node_version(version: &str) -> Option<u32> {
     version.strip_prefix('v')?.split('.').next()?.parse().ok()
 }
@@ -151,10 +152,10 @@ fn npm_version(package: &Path) -> Option<String> {
     Some(rest.split('"').nth(1)?.to_owned())
 }
 
-/// The oldest Python that the client is written for.
+/// The oldest Python that the client supports.
 const PYTHON: (u32, u32) = (3, 9);
 
-/// Makes sure that there is a Python; its standard library is enough.
+/// Makes sure that Python is installed; its standard library is enough.
 pub(crate) fn python(job: &Job) -> Result<()> {
     if find("python3").is_none() {
         apt_install(job, &["python3"]).context("install Python as `python3`")?;
@@ -174,21 +175,22 @@ fn check_python(job: &Job, oldest: (u32, u32)) -> Result<()> {
     }
 }
 
-/// What Python environments need, with their versions.
+/// The packages that Python environments need, with their versions.
 pub(crate) const GYMNASIUM: [&str; 2] = ["gymnasium==1.4.0", "numpy>=2.0,<3"];
-/// The oldest Python that hosts environments, for which it has `-P`, and that loads the Python package.
+/// The oldest Python that hosts environments, which needs `-P`, and that loads the Python package.
 const HOST_PYTHON: (u32, u32) = (3, 11);
 
-/// Makes sure that there is a virtual environment with pip, and returns its interpreter.
+/// Makes sure that a virtual environment with pip exists, and returns its interpreter.
 pub(crate) fn virtual_env(job: &Job, folder: &Path) -> Result<PathBuf> {
     check_python(job, HOST_PYTHON)?;
     let python = folder.join("bin/python3");
-    // With the folder that pip is in.
+    // The first line includes the folder of pip.
     let printed = job.output(command(&python).args(["-m", "pip", "--version"]));
     if printed.is_ok_and(|printed| printed.contains(&*folder.to_string_lossy())) {
         return Ok(python);
     }
-    // Without `ensurepip`, which Debian packages separately, or interrupted, `venv` leaves a folder without pip.
+    // If it is interrupted, or without `ensurepip`, which Debian packages separately, `venv` leaves a folder without
+    // pip.
     let _ = fs::remove_dir_all(folder);
     if job.output(command("python3").args(["-c", "import ensurepip"])).is_err() {
         apt_install(job, &["python3-venv"])
@@ -205,22 +207,22 @@ pub(crate) fn pip_install(job: &Job, python: &Path, packages: &[impl AsRef<OsStr
     job.run(&mut install).context("pip installed nothing; this needs the registry of Python packages")
 }
 
-/// Where Python's packages for tests are.
+/// Returns the folder of Python's packages for tests.
 pub(crate) fn gymnasium_env() -> PathBuf {
     tools().join("python")
 }
 
-/// Gymnasium in a virtual environment.
+/// Installs Gymnasium in a virtual environment.
 pub(crate) fn gymnasium(job: &Job) -> Result<()> {
     pip_install(job, &virtual_env(job, &gymnasium_env())?, &GYMNASIUM)?;
     job.note(GYMNASIUM[0]);
     Ok(())
 }
 
-/// What builds the Python package, with its version.
+/// The package that builds the Python package, with its version.
 const MATURIN: &str = "maturin==1.16.0";
 
-/// The program that builds the Python package, in a virtual environment of its own.
+/// Returns the program that builds the Python package, in a separate virtual environment.
 pub(crate) fn maturin_path() -> PathBuf {
     tools().join("maturin/bin/maturin")
 }
@@ -231,13 +233,13 @@ pub(crate) fn maturin(job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// From `3.11.7`.
+/// Parses the first two numbers of `3.11.7`.
 fn python_version(version: &str) -> Option<(u32, u32)> {
     let mut numbers = version.split('.').map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Installs Debian packages where this user may: as root, with apt-get.
+/// Installs Debian packages if this user may: as root, with apt-get.
 pub(crate) fn apt_install(job: &Job, packages: &[&str]) -> Result<()> {
     if find("apt-get").is_none() {
         bail!("there is no apt-get here");

@@ -1,4 +1,4 @@
-//! Where things are, and commands that start there.
+//! The folders of the repository, and commands that start there.
 
 use std::{
     env,
@@ -8,12 +8,12 @@ use std::{
     sync::LazyLock,
 };
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in a folder of the repository")
 }
 
-/// Cargo's target directory, wherever the user's configuration has put it: this program is run as
+/// Returns cargo's target directory, as set by the user's configuration: this program is run as
 /// `TARGET/debug/xtask`, and its tests from `TARGET/debug/deps`.
 pub(crate) fn target() -> &'static Path {
     static TARGET: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -25,24 +25,24 @@ pub(crate) fn target() -> &'static Path {
     &TARGET
 }
 
-/// Root of everything that is installed for this repository.
+/// Returns the root of everything that is installed for this repository.
 pub(crate) fn tools() -> PathBuf {
     target().join("tools")
 }
 
-/// Folders in which commands are looked for before the user's PATH.
+/// Returns the folders in which commands are looked up before the user's PATH.
 fn tool_paths() -> [PathBuf; 2] {
     [tools().join("bin"), tools().join("npm/node_modules/.bin")]
 }
 
-/// The PATH that commands are started with: `first`, then our tools, then the user's.
+/// Returns the PATH for commands: `first`, then our tools, then the user's.
 pub(crate) fn path_with(first: Option<PathBuf>) -> OsString {
     let users = env::var_os("PATH").unwrap_or_default();
     let paths = first.into_iter().chain(tool_paths()).chain(env::split_paths(&users));
     env::join_paths(paths).unwrap_or(users)
 }
 
-/// The first executable of that name on the PATH that commands are started with.
+/// Returns the first executable of that name on the PATH for commands.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let users = env::var_os("PATH").unwrap_or_default();
     let paths = tool_paths().into_iter().chain(env::split_paths(&users));
@@ -50,7 +50,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     paths.flat_map(|dir| names.each_ref().map(|name| dir.join(name))).find(|path| path.is_file())
 }
 
-/// A command that runs in the root of the repository and finds our tools.
+/// Returns a command that runs in the root of the repository and finds our tools.
 pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir(root()).env("PATH", path_with(None));
@@ -65,7 +65,7 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The cargo that runs us.
+/// Returns the cargo that runs this program.
 pub(crate) fn cargo() -> Command {
     command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }

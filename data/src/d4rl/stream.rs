@@ -20,7 +20,7 @@ pub struct D4rlStream {
     episode: i64,
     t: u64,
     given_up: u64,
-    /// Whether rewards lost digits by their conversion to 32 bits.
+    /// True if rewards lost digits by their conversion to 32 bits.
     is_narrowed: bool,
 }
 

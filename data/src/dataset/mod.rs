@@ -19,7 +19,7 @@ use rollmesh_core::batch::{AnyBatch, BatchError};
 #[cfg(feature = "hdf5")]
 use crate::hdf5::Hdf5Error;
 
-/// Why a data set could not be read or written.
+/// An error of reading or writing a data set.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {

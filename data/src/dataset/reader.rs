@@ -109,7 +109,7 @@ impl<S: BatchStream> InputReader for DatasetReader<S> {
         }
     }
 
-    /// All readers skip the same corrupt lines; the first one counts them.
+    /// Returns the lost lines. All readers skip the same corrupt lines, and the first one counts them.
     fn losses(&mut self) -> Losses {
         if !self.shard.is_multiple_of(self.shards) {
             return Losses::default();

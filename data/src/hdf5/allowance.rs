@@ -1,5 +1,6 @@
-//! Bounds what the crate reads of a file whose tables are wrong. Tables that share parts, or contain themselves, would be
-//! read without end, and each table in memory comes from bytes that were read: so bytes are counted.
+//! Bounds the bytes that the crate reads from a file with invalid tables. Tables that share parts, or contain
+//! themselves, would be read without end, and each table in memory comes from bytes that were read, so the bytes are
+//! counted.
 
 use std::{
     cell::Cell,
@@ -11,9 +12,10 @@ use hdf5_pure::FormatError;
 use super::Hdf5Error;
 use crate::Source;
 
-/// The tables of a file may be read as many times, since groups and arrays are listed one after the other.
+/// Maximum number of times that the tables of a file may be read, since groups and arrays are listed one after the
+/// other.
 const TIMES: u64 = 4;
-/// Bytes that may be read of any file.
+/// Number of bytes that may be read from any file.
 const FEW: u64 = 64 << 10;
 /// A table that lists names of a group, and the size of an entry in it.
 const NAMES: &[u8] = b"SNOD";
@@ -23,7 +25,7 @@ thread_local! {
     static ALLOWANCE: Cell<Allowance> = Cell::default();
 }
 
-/// What may be read by a call.
+/// The bytes that a call may still read.
 #[derive(Clone, Copy, Default)]
 struct Allowance {
     bytes: u64,

@@ -1,9 +1,10 @@
 //! Reads arrays of HDF5 files by ranges of rows, as columns. The crate `hdf5-pure` decodes the format from any [`Source`],
 //! without C, so that a page can read a dropped file.
 //!
-//! This module bounds the memory for a file whose metadata is wrong, which the crate believes: a chunk, a list of chunks or a
-//! range of rows that exceeds the declared buffer is an error before it is decoded, the chunks of an array must fit into the
-//! file, and the array into its chunks. Each call of the crate may read a limited number of bytes, see [`listing`].
+//! This module bounds the memory for a file with invalid metadata, which the crate trusts: a chunk, a list of chunks or
+//! a range of rows that exceeds the declared buffer is an error before it is decoded, the chunks of an array must fit
+//! into the file, and the array into its chunks. Each call of the crate may read a limited number of bytes, see
+//! [`listing`].
 
 mod allowance;
 
@@ -18,12 +19,13 @@ use allowance::{SourceBytes, reading};
 
 use crate::Source;
 
-/// Texts that are read in one call. Texts in a heap have any length, so their sum is checked before each group of this size.
+/// Number of texts that are read in one call. Texts in a heap have any length, so their sum is checked before each
+/// group of this size.
 const TEXTS_AT_ONCE: u64 = 64;
 /// Memory for an entry of a list of chunks.
 const CHUNK_ENTRY: u64 = 128;
 
-/// Why an HDF5 file could not be read.
+/// An error of reading an HDF5 file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Hdf5Error {
@@ -116,12 +118,12 @@ pub(crate) struct RowArray {
     file_size: u64,
 }
 
-/// How elements are stored, as far as their column depends on it.
+/// The storage of elements, as far as their column depends on it.
 #[derive(Clone, Copy)]
 enum Stored {
     /// An enumeration of FALSE and TRUE, as h5py stores truth values.
     Bool,
-    /// A float of 16 bits; whether its bytes are in big-endian order.
+    /// A float of 16 bits; true if its bytes are in big-endian order.
     Half(bool),
     F32,
     F64,
@@ -131,7 +133,7 @@ enum Stored {
     /// Integers that fit into 64 bits with a sign.
     I64,
     U64,
-    /// Texts; whether they are in a heap, where they have any length.
+    /// Texts, in a heap, where they have any length, or not.
     Text {
         in_heap: bool,
     },

@@ -1,10 +1,10 @@
-//! Why a line, or a whole file of lines, cannot be read or written.
+//! The errors of reading and writing lines and files of lines.
 
 use rollmesh_core::batch::BatchError;
 
 use crate::{lz4::Lz4Error, pickle::PickleError};
 
-/// Why a line is not a batch.
+/// An error of decoding a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -71,7 +71,7 @@ fn found_type(found: &Option<String>) -> String {
     found.as_ref().map_or_else(|| "missing".into(), |found| format!("'{found}'"))
 }
 
-/// Why no more lines can be read.
+/// An error of reading lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
@@ -121,7 +121,7 @@ fn corrupt(last: &Option<Box<JsonError>>) -> String {
     last.as_ref().map_or_else(String::new, |last| format!(", only corrupt lines: {last}"))
 }
 
-/// Why a batch cannot be written as a line.
+/// An error of encoding a batch as a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {

@@ -7,8 +7,8 @@ use rollmesh_core::batch::AnyBatch;
 use super::{JsonCounts, JsonError, JsonLines};
 use crate::limits::JsonLimits;
 
-/// Decodes the pieces of a file, wherever they are cut. Holds one line and one piece; reports and skips lines that are too
-/// long or not batches.
+/// Decodes the pieces of a file, which may be cut anywhere. Holds one line and one piece; reports and skips lines that
+/// are too long or not batches.
 ///
 /// ```
 /// use rollmesh_data::{json::JsonPieces, limits::JsonLimits};
@@ -32,7 +32,7 @@ pub struct JsonPieces {
     searched: usize,
     /// Maximum length of a line in bytes.
     longest: usize,
-    /// Whether the rest of a line that was too long is being skipped.
+    /// True if the rest of a line that was too long is being skipped.
     is_passing: bool,
     is_finished: bool,
     has_failed: bool,

@@ -39,7 +39,7 @@ pub(super) fn column(scanner: &mut Scanner<'_>, name: &str, rows: Option<usize>)
 #[derive(Clone, Copy)]
 struct Room {
     values: usize,
-    /// Whether there must be exactly this number, or the column is not read.
+    /// True if the column is read only with exactly this number of values.
     exactly: bool,
 }
 
@@ -126,7 +126,7 @@ fn ragged(name: &str, what: &'static str) -> RecordError {
 /// Number of repeated bytes of a value before a longer repetition is searched for.
 const REPEATED: usize = 16;
 
-/// Why reading of values stops.
+/// The reason why reading of values stops.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {
     /// The outermost list has ended.
@@ -148,7 +148,7 @@ struct Rows<T> {
     depth: usize,
     /// Depth of the values.
     leaves: Option<usize>,
-    /// Whether an item has just been read, so a comma or the list's end must follow.
+    /// True if an item has just been read, so a comma or the list's end must follow.
     after_item: bool,
 }
 

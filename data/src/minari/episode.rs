@@ -18,9 +18,9 @@ pub struct MinariEpisode {
     pub actions: Vec<(String, Column)>,
     /// Rewards, one per step.
     pub rewards: Column,
-    /// Whether each step reached a terminal state.
+    /// One flag per step: true if it reached a terminal state.
     pub terminations: Column,
-    /// Whether the episode was truncated at each step.
+    /// One flag per step: true if the episode was truncated at it.
     pub truncations: Column,
     /// Infos, mostly one per observation.
     pub infos: Vec<(String, Column)>,

@@ -117,7 +117,7 @@ impl Hdf5Episodes {
     }
 }
 
-/// What may still be read of an episode.
+/// The remaining limits of reading an episode.
 struct Rest {
     bytes: u64,
     groups: usize,

@@ -13,7 +13,8 @@ use super::{
 pub struct MinariStream {
     dataset: MinariDataset,
     next: usize,
-    /// Infos that are missing at some steps, whether resets had infos, and whether rewards lost digits.
+    /// Descriptions of the content that no batch contains: infos that are missing at some steps, infos of resets, and
+    /// digits of rewards.
     left_out: BTreeSet<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Checks what a Parquet file claims of itself, before the parquet crate allocates memory for it or recurses into it: the
-//! crate trusts the size of a decompressed page, and how a schema's groups are nested.
+//! Checks the sizes that a Parquet file declares, before the parquet crate allocates memory for it or recurses into it:
+//! the crate trusts the size of a decompressed page, and how a schema's groups are nested.
 
 use parquet::basic::Compression;
 use thrift::{
@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 64;
 /// the size of the table of contents.
 const MAX_PATHS: u64 = 32;
 
-/// What the header of a page claims.
+/// The sizes in the header of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageClaim {
     pub(super) is_dictionary: bool,
@@ -23,14 +23,15 @@ pub(super) struct PageClaim {
     pub(super) stored: i32,
     /// Number of values of a dictionary.
     pub(super) dictionary_values: i32,
-    /// Size of what precedes the compressed part, and whether there is no compressed part: both in the second version.
+    /// Size of the part before the compressed one, which exists only in the second version.
     pub(super) levels: i32,
     pub(super) is_plain: bool,
 }
 
 impl PageClaim {
-    /// Reads the header of a page, to its end: the last value of a field counts. Returns its length, too. The crate believes
-    /// the types of the fields that it knows, so another type is an error, and so is a list, which it reads in its own way.
+    /// Reads the header of a page, to its end: the last value of a field counts. Returns its length, too. The crate
+    /// trusts the types of the fields that it knows, so another type is an error, and so is a list, which it reads in
+    /// its own way.
     pub(super) fn new(header: &[u8]) -> Option<(Self, usize)> {
         let mut rest = header;
         let mut claim = Self::default();
@@ -244,7 +245,7 @@ mod tests {
         let with = |fields: &[u8]| PageClaim::new(&[&head[..], fields, &[0, 0]].concat()).map(|(claim, _)| claim);
         assert_eq!(with(&[0x55, 6, 0x15, 8, 0x12]), Some(PageClaim { is_plain: true, ..claim }));
         assert_eq!(with(&[0x55, 6, 0x15, 8, 0x11]), Some(claim));
-        // The same struct again, which says nothing of compression.
+        // The same struct again, without the field of compression.
         let again = [&[0x55, 6, 0x15, 8, 0x12, 0, 0x0c, 16][..], &[0x55, 6, 0x15, 8]].concat();
         assert_eq!(with(&again), Some(claim));
         assert_eq!(with(&[0x55, 126, 0x15, 8]), None, "levels larger than the page");

@@ -27,7 +27,7 @@ use super::{
     claims::{self, PageClaim},
 };
 
-/// Bytes that are read in one call in headers of pages.
+/// Number of bytes that are read in one call in headers of pages.
 const WINDOW: u64 = 512;
 /// Maximum size of a page's header, whose statistics may be long.
 const HEADER: u64 = 64 << 10;

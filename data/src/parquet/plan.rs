@@ -30,9 +30,9 @@ pub(super) struct PlanColumn {
 /// The columns of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
-    /// Whether there are rows of several policies.
+    /// True if there are rows of several policies.
     pub(super) multi: bool,
-    /// Whether some batches do not fit into a table.
+    /// True if some batches do not fit into a table.
     pub(super) encoded: bool,
     pub(super) columns: Vec<PlanColumn>,
 }

@@ -23,14 +23,14 @@ use super::{
 pub struct ParquetStream {
     file: ParquetFile,
     buffer: usize,
-    /// Whether the file has this crate's format, which includes the batches' boundaries.
+    /// True if the file has this crate's format, which includes the batches' boundaries.
     ours: bool,
     window: Option<Window>,
     at: usize,
     /// Rows of an incomplete batch, and its number.
     open: Vec<RecordBatch>,
     number: i64,
-    /// Whether rewards of another program's file lost digits.
+    /// True if rewards of another program's file lost digits.
     is_narrowed: bool,
 }
 

@@ -27,7 +27,7 @@ use super::{
     table::table,
 };
 
-/// How to compress the pages of a file.
+/// The compression of the pages of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// No compression.
@@ -39,7 +39,7 @@ pub enum Compression {
     Zstd,
 }
 
-/// How to write files.
+/// The options of writing files.
 #[derive(Clone, Debug)]
 pub struct ParquetOptions {
     /// Maximum file size, after which the next batch begins a new file: 64 MiB.
@@ -48,7 +48,7 @@ pub struct ParquetOptions {
     pub row_group_rows: usize,
     /// Maximum size of a row group in memory: 64 MiB.
     pub buffer: usize,
-    /// How to compress pages.
+    /// The compression of pages.
     pub compression: Compression,
 }
 

@@ -1,12 +1,12 @@
-//! Reads Python's pickles, as far as NumPy arrays need them. Reading never calls Python code: the module knows the few names
-//! that build arrays and creates their results itself, and rejects a pickle with any other name.
+//! Reads Python's pickles, as far as NumPy arrays need them. Reading never calls Python code: the module has a list of
+//! the few names that build arrays and creates their results itself, and rejects a pickle with any other name.
 //!
 //! It supports protocols 0 to 5; arrays of NumPy 1 and 2 in either order of rows and bytes; scalars; lists, tuples and
 //! dicts.
 //!
-//! No crate does this: `serde-pickle` 1.2 knows the names of sets and byte arrays only, drops the arguments of every other
-//! call, and so loses the elements of an array; it also copies a pickle's bytes and does not limit the number of objects.
-//! The crates that keep calls are parts of machine-learning frameworks, or unmaintained.
+//! No crate does this: `serde-pickle` 1.2 supports only the names of sets and byte arrays, drops the arguments of every
+//! other call, and so loses the elements of an array; it also copies a pickle's bytes and does not limit the number of
+//! objects. The crates that keep calls are parts of machine-learning frameworks, or unmaintained.
 
 mod arrays;
 mod machine;
@@ -22,7 +22,7 @@ pub(super) use arrays::columns;
 pub(super) use machine::read;
 pub(super) use write::Pickle;
 
-/// Why a pickle cannot be read.
+/// An error of reading a pickle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PickleError {

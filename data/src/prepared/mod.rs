@@ -25,15 +25,15 @@ pub use observations::encode_observations;
 
 use super::with_usual_types;
 
-/// How to prepare batches after reading.
+/// The preparation of batches after reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preparation {
-    /// Whether to postprocess each episode with its policy, like a newly sampled one.
+    /// True if each episode is postprocessed with its policy, like a newly sampled one.
     pub postprocess_inputs: bool,
-    /// Whether to clamp actions to the environment's bounds.
+    /// True if actions are clamped to the environment's bounds.
     pub clip_actions: bool,
-    /// Whether to map actions from the environment's bounds to the policies' [-1, 1], and integers to those from 0 on: for
-    /// actions that were recorded in the environment's form.
+    /// True if actions are mapped from the environment's bounds to the policies' [-1, 1], and integers to those from 0
+    /// on: for actions that were recorded in the environment's form.
     pub normalize_actions: bool,
     /// The environment's action spaces, by policy.
     pub action_spaces: BTreeMap<PolicyId, Space>,
@@ -214,7 +214,7 @@ fn value_after(piece: &SampleBatch, policy: &mut dyn Policy) -> Result<f32, Poli
 pub struct PreparedInput<R> {
     input: R,
     preparation: Preparation,
-    /// What errors call the input.
+    /// The name of the input in errors.
     name: Option<String>,
 }
 
@@ -225,7 +225,7 @@ impl<R: InputReader> PreparedInput<R> {
         Self { input, preparation, name: None }
     }
 
-    /// Sets the name that errors call the input by.
+    /// Sets the name of the input in errors.
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..self }

@@ -1,4 +1,4 @@
-//! Brings logged observations into the form that policies take.
+//! Converts logged observations to the form that policies take.
 
 use rollmesh_core::{
     batch::{NEW_OBS, OBS, SampleBatch},

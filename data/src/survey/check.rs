@@ -17,10 +17,10 @@ use super::{
     order::{Order, Step},
 };
 
-/// The name of the problem that a line cannot be read.
+/// The name of the problem of lines that cannot be read.
 pub const NO_BATCHES: &str = "lines that are no batches";
 
-/// A problem, and where it occurs.
+/// A problem, and the places where it occurs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// Number of occurrences.
@@ -69,8 +69,8 @@ pub struct At<'a> {
     pub line: Option<u64>,
     /// Number of rows before it in its file, or in its line.
     pub row: u64,
-    /// Whether its actions are the environment's, as in data sets of D4RL and Minari. Those of policies may be outside of the
-    /// bounds of boxes: workers clip or unsquash them for the environment.
+    /// True if its actions are the environment's, as in data sets of D4RL and Minari. Those of policies may be outside
+    /// the bounds of boxes: workers clip or unsquash them for the environment.
     pub has_env_actions: bool,
 }
 

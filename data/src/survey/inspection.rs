@@ -44,7 +44,7 @@ pub struct Found {
     pub report: Report,
     /// Number of skipped lines that are not batches.
     pub corrupt_lines: u64,
-    /// Why the rest of the file was not read.
+    /// The reason why the rest of the file was not read.
     pub gave_up: Option<String>,
     /// The problems: each lists its first places, and counts all.
     pub problems: BTreeMap<String, Problem>,

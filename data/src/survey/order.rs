@@ -9,7 +9,7 @@ use super::Steps;
 /// Episode, agent and policy.
 type Trajectory = (i64, i64, Option<String>);
 
-/// How a step relates to the last one of its trajectory.
+/// The relation of a step to the last one of its trajectory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The next step, or the first step of an episode.
@@ -90,7 +90,7 @@ mod tests {
         column::ColumnData,
     };
 
-    /// Returns how each step of one agent in one episode relates to the last one.
+    /// Returns the relation of each step of one agent in one episode to the last one.
     fn steps(gaps: bool, of: &[(i64, bool)]) -> Vec<Step> {
         let mut order = Order::default();
         of.iter().map(|(t, end)| order.step((7, 0, None), Some(*t), *end, gaps)).collect()

@@ -12,9 +12,9 @@ use rollmesh_core::{
 
 use super::{EpisodeStats, Steps, kind_of};
 
-/// Columns of a step that are shown, …
+/// The columns of a step that are shown, except those with more than [`MAX_ELEMENTS`] numbers.
 const COLUMNS: [&str; 5] = [OBS.name(), ACTIONS.name(), REWARDS.name(), ACTION_LOGP.name(), VF_PREDS.name()];
-/// … unless they have more numbers than this.
+/// Maximum number of numbers in a shown column of a step.
 const MAX_ELEMENTS: usize = 32;
 
 /// The steps from the beginning of an episode on, in the order of the file, as many as a clip holds. They have pictures if the
@@ -28,7 +28,7 @@ pub(super) struct Replay {
     /// Number of episodes that have begun.
     begun: u32,
     reel: Reel,
-    /// Why an observation is no picture.
+    /// The reason why an observation is not a picture.
     reason: Option<String>,
     /// By name: the elements of a row, and those of all steps.
     columns: BTreeMap<&'static str, (usize, Vec<f64>)>,
@@ -41,7 +41,7 @@ impl Replay {
         Self { first, ..Self::default() }
     }
 
-    /// The file has no more batches.
+    /// Ends the file.
     pub(super) fn finish(&mut self) {
         self.is_over = true;
     }
@@ -126,7 +126,7 @@ impl Replay {
 /// Draws an observation of height x width x 3 (or 1, grey) bytes.
 ///
 /// # Errors
-/// Why it is no picture.
+/// The reason why it is not a picture.
 fn draw(obs: Option<&Column>, row: usize, frame: &mut Frame) -> Result<(), String> {
     let obs = obs.ok_or("the file has no observations")?;
     let (Column::U8(pixels), &[height, width, channels @ (1 | 3)]) = (obs, obs.shape().dims()) else {
@@ -153,7 +153,7 @@ mod tests {
 
     use super::{super::Survey, *};
 
-    /// Rows of episodes, each with its reward; the last row may end its episode.
+    /// Returns rows of episodes, each with its reward; the last row may end its episode.
     fn rows(episodes: &[i64], rewards: &[f32], ends: bool) -> SampleBatch {
         let last = rewards.len() - 1;
         let ends = (0..=last).map(|row| ends && row == last).collect();
@@ -174,7 +174,7 @@ mod tests {
         Column::U8(ColumnData::new((0..rows * shape.elements()).map(of).collect(), shape).expect("whole rows"))
     }
 
-    /// Two rows of an episode with pictures, which ends with them or not.
+    /// Returns two rows of an episode with pictures, which ends with them or not.
     fn batch(episode: i64, rewards: [f32; 2], ends: bool) -> AnyBatch {
         with_obs(rows(&[episode; 2], &rewards, ends), bytes(2, &[2, 2, 1], |at| rewards[at / 4] as u8))
     }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(survey.report(1).policies["default_policy"].episodes, 2);
         assert_eq!(replayed(2, &file), None);
 
-        // Their steps are those of the file, where it has them. An episode that begins anew is another one.
+        // Their steps are those of the file, if it has them. An episode that restarts is another one.
         let at = |ts: [i64; 4]| both().with(T, ColumnData::scalars(ts.to_vec())).expect("four rows").into();
         let clip = replayed(0, &[at([5, 0, 6, 1]), at([7, 0, 8, 1])]).expect("an episode");
         assert_eq!(clip.steps().collect::<Vec<_>>(), [(0, 5), (1, 0), (0, 6), (1, 1), (0, 7), (2, 0), (0, 8), (2, 1)]);

@@ -29,17 +29,17 @@ fn flags(batch: &SampleBatch, name: &str) -> Option<Vec<bool>> {
 pub struct Steps {
     /// Episode and agent.
     pub keys: Vec<(i64, i64)>,
-    /// Whether the data have ids of episodes; otherwise all rows have the same id.
+    /// True if the data have ids of episodes; otherwise all rows have the same id.
     pub has_ids: bool,
-    /// Whether the data have agents; otherwise all rows belong to one.
+    /// True if the data have agents; otherwise all rows belong to one.
     pub has_agents: bool,
     /// The step within the episode.
     pub ts: Option<Vec<i64>>,
     /// The rewards, if there is one number per row.
     pub rewards: Option<Vec<f64>>,
-    /// Whether each row is the last of an episode.
+    /// True if each row is the last of an episode.
     pub ends: Vec<bool>,
-    /// Whether the data mark the ends of episodes.
+    /// True if the data mark the ends of episodes.
     pub has_ends: bool,
 }
 

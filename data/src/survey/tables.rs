@@ -48,7 +48,7 @@ impl TableInspection {
         self.replay.as_mut()?.take()
     }
 
-    /// Looks at the next batch; false at the end.
+    /// Inspects the next batch. Returns false at the end.
     ///
     /// # Errors
     /// [`DatasetError`].

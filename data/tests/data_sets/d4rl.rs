@@ -59,10 +59,10 @@ fn a_chunk_larger_than_the_buffer_is_named() {
     assert!(matches!(read, Err(DatasetError::Hdf5(_))), "{read:?}");
 }
 
-/// Rows of an episode that are steps, whether it ends in a terminal state, and whether it is cut.
+/// The rows of an episode that are steps, and the flags of its end: in a terminal state, and by a cut.
 type Episode = (Range<usize>, bool, bool);
 
-/// Rows of a column of the file, one by one.
+/// Reads rows of a column of the file, one by one.
 fn picked(file: &D4rlFile, name: &str, rows: impl Iterator<Item = usize>) -> Column {
     let whole = file.read(name, 0..file.rows()).unwrap();
     let rows = rows.map(|row| {
@@ -74,7 +74,7 @@ fn picked(file: &D4rlFile, name: &str, rows: impl Iterator<Item = usize>) -> Col
     column.remove("column").unwrap()
 }
 
-/// That all columns are the file's, whatever the buffer.
+/// Checks that all columns are those of the file, for any buffer.
 fn check(path: &Path, episodes: &[Episode]) {
     let open = |buffer| D4rlFile::open(FileSource::open(path).unwrap(), buffer).unwrap();
     let file = open(DEFAULT_BUFFER);
@@ -93,7 +93,7 @@ fn check(path: &Path, episodes: &[Episode]) {
         }
         let following = match recorded {
             true => picked(&file, "next_observations", steps()),
-            // What a terminal state led to is not in the file.
+            // The file lacks the observation after a terminal state.
             false => {
                 picked(&file, "observations", steps().map(|row| row + usize::from(last(row).is_none_or(|end| !end.1))))
             }
@@ -120,7 +120,7 @@ fn every_column_is_the_files() {
     check(&golden("pendulum_small_contiguous.hdf5"), &[(0..199, false, true), (200..249, false, true)]);
 }
 
-/// Every way to end, see `make.py` next to the files.
+/// The episodes end in every way, see `make.py` next to the files.
 #[test]
 fn episodes_end_in_every_way() {
     let ends = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/d4rl").join(name);

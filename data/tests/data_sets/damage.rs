@@ -1,5 +1,5 @@
-//! Damaged files: bytes changed, or the end cut off. Whatever they claim, reading them takes no more than four times their
-//! size, the declared buffer and a fixed part, and ends with rows or with an error.
+//! Damaged files: bytes changed, or the end cut off. For any sizes that they declare, reading them takes no more than
+//! four times their size, the declared buffer and a fixed part, and ends with rows or with an error.
 //!
 //! The same files are damaged each time; with `ROLLMESH_LONG=1` they are many, drawn by a seed that is printed and that
 //! `ROLLMESH_DAMAGE_SEED=n` repeats.
@@ -26,10 +26,10 @@ use super::{
     harness::{LARGE, bounded, damage, of},
 };
 
-/// Memory of tables and buffers of decoders of Arrow, whatever they decode.
+/// Memory of tables and buffers of Arrow's decoders, for any content.
 pub(crate) const SMALL: u64 = 64 << 10;
 
-/// Memory that the decoder of HDF5 may reserve for what the headers of objects claim, with the buffer.
+/// Memory that the decoder of HDF5 may reserve for the sizes in the headers of objects, with the buffer.
 const HDF5: u64 = 8 << 20;
 
 /// Reads to the end or to an error, and keeps nothing.
@@ -95,7 +95,7 @@ static OURS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     [Compression::None, Compression::Snappy, Compression::Zstd].into_iter().flat_map(write).collect()
 });
 
-/// Copies the metadata and some episodes of a data set; gives the file of the first episode.
+/// Copies the metadata and some episodes of a data set; returns the file of the first episode.
 pub(crate) fn few_episodes(name: &str, to: &Path) -> std::path::PathBuf {
     let from = golden(name).join("data");
     fs::create_dir_all(to.join("data")).unwrap();
@@ -166,7 +166,7 @@ of!(minaris_metadata, (damage in damage(6)) {
 
 of!(tables_of_others, (which in 0..3usize, damage in damage(6), late in any::<bool>()) {
     let file = bytes(&format!("transitions_{}.parquet", ["none", "snappy", "zstd"][which]));
-    // What says where everything is stands at the end.
+    // The table of contents is at the end.
     let part = if late { file.len() - 3100..file.len() } else { 0..file.len() };
     let file = damage.of(file, part);
     bounded("tables of others", file.len(), LARGE, || drop(read_parquet(file)));
@@ -208,7 +208,7 @@ fn rows_that_no_chunk_holds_are_refused() {
     });
 }
 
-/// What goes for the list of a data set's chunks may be the rest of the file.
+/// The declared list of a data set's chunks may extend over the rest of the file.
 #[test]
 fn lists_of_chunks_that_never_end_are_bounded() {
     let whole = bytes("minari_cartpole_hdf5/data/main_data.hdf5");

@@ -1,4 +1,5 @@
-//! Tables of contents that would end the program or take far more memory than they are long, and large ones that are sound.
+//! Tables of contents that would end the program or take far more memory than their length, and large ones that are
+//! valid.
 
 use std::{fs, sync::Arc};
 
@@ -77,7 +78,7 @@ impl Struct {
     }
 }
 
-/// An element of a schema: a required group, or a required column of numbers.
+/// Returns an element of a schema: a required group, or a required column of numbers.
 fn element(name: &str, children: u32) -> Vec<u8> {
     match children {
         0 => Struct::default().number(1, I32, 1).number(3, I32, 0).text(4, name).end(),
@@ -85,14 +86,14 @@ fn element(name: &str, children: u32) -> Vec<u8> {
     }
 }
 
-/// A column chunk whose pages have this many bytes, or which has none.
+/// Returns a column chunk whose pages have this many bytes, or which has none.
 fn chunk(bytes: u32) -> Vec<u8> {
     let data = Struct::default().number(1, I32, 1).list(2, I32, &[]).list(3, BINARY, &[]).number(4, I32, 0);
     let data = data.number(5, I64, 0).number(6, I64, bytes).number(7, I64, bytes).number(9, I64, 4);
     Struct::default().number(2, I64, 4).inner(3, data).end()
 }
 
-/// A file with a footer and no pages, whose columns all claim this many bytes at the same offset.
+/// Returns a file with a footer and no pages, whose columns all declare this many bytes at the same offset.
 fn file_of(elements: &[Vec<u8>], groups: usize, pairs: &[(&str, &str)], bytes: u32) -> Vec<u8> {
     let leaves = elements.iter().filter(|element| element.starts_with(&[0x15, 2])).count();
     let group =
@@ -109,7 +110,7 @@ fn file(elements: &[Vec<u8>], groups: usize, pairs: &[(&str, &str)]) -> Vec<u8> 
     file_of(elements, groups, pairs, 0)
 }
 
-/// Reads a file, which takes no more memory than any may; gives what is wrong with it.
+/// Checks that reading a file takes no more memory than allowed, and returns the error of reading it.
 fn refused(name: &str, file: Vec<u8>) -> Option<DatasetError> {
     let mut error = None;
     bounded(name, file.len(), LARGE, || {
@@ -145,7 +146,7 @@ fn files_are_named_with_the_limit_and_what_to_do() {
     }
 }
 
-/// A file of the given number of columns with the given number of rows each, in groups of the given size.
+/// Returns a file of the given number of columns with the given number of rows each, in groups of the given size.
 fn written(columns: usize, rows: usize, group: usize) -> Vec<u8> {
     let fields = (0..columns).map(|column| Field::new(format!("feature_{column}"), DataType::Float32, false));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
@@ -183,7 +184,8 @@ fn columns_share_no_pages_and_their_pages_fit_into_the_buffer_together() {
     assert!(error.to_string().contains("the pages that are read together"), "{error}");
 }
 
-/// Rows of a column of lists of fixed size, of which only the first one is there: a reader fills in all others.
+/// Returns a file with a column of lists of fixed size. Only the first row is present, and a reader fills in all
+/// others.
 fn sparse(width: i32, rows: usize) -> Vec<u8> {
     let item = Arc::new(Field::new("item", DataType::UInt8, true));
     let values = UInt8Array::from_iter_values((0..rows * width as usize).map(|n| n as u8));
@@ -200,7 +202,7 @@ fn sparse(width: i32, rows: usize) -> Vec<u8> {
 fn lists_that_are_not_there_take_no_more_than_the_buffer() {
     let file = sparse(4096, 4000);
     assert!(file.len() < 100_000, "{}", file.len());
-    // A column of others must have a value in every row.
+    // Columns in files of other programs must have a value in every row.
     let error = refused("sparse lists", file).unwrap();
     assert!(matches!(error, DatasetError::Shape { .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Damages files, and measures what reading them takes.
+//! Damages files, and measures the memory that reading them takes.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -9,7 +9,7 @@ use std::{
 
 use proptest::{prelude::*, test_runner::RngSeed};
 
-/// What is done to a file.
+/// The changes that damage a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Damage {
     changes: Vec<(prop::sample::Index, u8)>,
@@ -17,7 +17,7 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
-    /// Bytes are changed in a part of the file, what is cut off may be anywhere.
+    /// Returns the damaged file: bytes are changed in `part`, and the cut may be anywhere.
     pub(crate) fn of(&self, mut file: Vec<u8>, part: std::ops::Range<usize>) -> Vec<u8> {
         let part = &mut file[part];
         for (place, byte) in &self.changes {
@@ -32,19 +32,19 @@ impl Damage {
 }
 
 pub(crate) fn damage(most: usize) -> impl Strategy<Value = Damage> {
-    // Bytes that mean something more often than random ones.
+    // Bytes with a special meaning are drawn more often than random ones.
     let byte = prop_oneof![Just(0), Just(1), Just(0x7f), Just(0xff), any::<u8>()];
     let changes = prop::collection::vec((any::<prop::sample::Index>(), byte), 1..most);
     (changes, prop::option::weighted(0.1, any::<prop::sample::Index>()))
         .prop_map(|(changes, cut)| Damage { changes, cut })
 }
 
-/// Memory that tables and buffers of Parquet's decoders take, whatever they decode, with a page of the buffer's size and its
+/// Memory that tables and buffers of Parquet's decoders take for any content, with a page of the buffer's size and its
 /// columns.
 pub(crate) const LARGE: u64 = 4 << 20;
 
-/// Says nothing of panics in crates from elsewhere, which readers catch: the symbols of a stack take far more memory than what is
-/// read.
+/// Suppresses the messages of panics in external crates, which readers catch: the symbols of a backtrace take far more
+/// memory than the file.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -18,7 +18,7 @@ fn put(file: &mut [u8], at: usize, number: usize) {
     file[at..at + 8].copy_from_slice(&(number as u64).to_le_bytes());
 }
 
-/// What is wrong with a file, whose reading takes little memory.
+/// Checks that reading a file takes little memory, and returns its error.
 fn refused(name: &str, file: Vec<u8>) -> Hdf5Error {
     let mut error = None;
     bounded(name, file.len(), HDF5, || error = D4rlFile::open(file, BUFFER).err());
@@ -95,7 +95,7 @@ fn soft_links_are_named() {
     assert!(matches!(error, Hdf5Error::SoftLinks), "{error}");
 }
 
-/// A D4RL file with a long text in the first row, and short ones in the others.
+/// Returns a D4RL file with a long text in the first row, and short ones in the others.
 fn with_texts(path: &Path, text: &str) -> Vec<u8> {
     let file = File::create(path).unwrap();
     let root = file.root();

@@ -1,5 +1,5 @@
-//! Reading damaged files takes no more memory than four times what is read: of the line, and of what its
-//! compressed columns hold when they are decompressed.
+//! Reading damaged lines takes at most four times the size of the line and of its decompressed columns, and a fixed
+//! part.
 
 use std::{fs, path::Path, sync::LazyLock};
 
@@ -8,15 +8,15 @@ use rollmesh_data::{json::decode_record, limits::JsonLimits};
 
 /// Memory that any line may take: names, tables of columns, objects of small pickles, and blocks of `lz4.frame`'s usual size.
 const FLOOR: u64 = (64 + 4 * 64) << 10;
-/// The lines of all files, good and damaged ones, with the bytes that they hold at most when they are decompressed, which
-/// readers do not know: the usual limit is larger by far.
+/// The lines of all files, valid and damaged ones, each with the maximum size of its decompressed columns. Readers do
+/// not know this size: their usual limit is far larger.
 static LINES: LazyLock<Vec<(Vec<u8>, usize)>> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden/conformance/data");
     let mut lines = Vec::new();
     for entry in fs::read_dir(folder).expect("the files are in the repository") {
         let path = entry.expect("an entry").path();
         let name = path.to_string_lossy();
-        // Next to them are data sets of other formats.
+        // The folder also contains data sets of other formats.
         if name.ends_with(".json") && !name.ends_with(".expected.json") {
             let text = fs::read(path).expect("a file");
             lines.extend(text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).filter(|line| line.len() > 40));
@@ -31,14 +31,15 @@ static LINES: LazyLock<Vec<(Vec<u8>, usize)>> = LazyLock::new(|| {
     lines.into_iter().map(with_held).collect()
 });
 
-/// Up to a factor of two, what must be decompressed to decode a line; the least for lines that cannot be decoded.
+/// Returns the number of bytes that must be decompressed to decode a line, up to a factor of two; the minimum for lines
+/// that cannot be decoded.
 fn held(line: &[u8]) -> usize {
     let mut limits = (10..=20).map(|power| 1 << power);
     let enough = limits.find(|limit| decode_record(line, &JsonLimits { decompressed: *limit }).is_ok());
     enough.unwrap_or(1 << 10)
 }
 
-/// The most memory that reading a line takes at any time.
+/// Returns the peak memory of reading a line.
 fn peak(line: &[u8]) -> u64 {
     allocation_counter::measure(|| drop(decode_record(line, &JsonLimits::default()))).bytes_max
 }
@@ -62,7 +63,7 @@ proptest! {
                 0 => line[at] = byte,
                 1 => line.insert(at, byte),
                 2 => line.truncate(at.max(1)),
-                // A piece once more, elsewhere.
+                // Repeats a piece in the middle.
                 _ => {
                     let piece = line[at..line.len().min(at + usize::from(byte))].to_vec();
                     let to = line.len() / 2;
@@ -94,15 +95,16 @@ fn dense_lines_take_no_more_than_four_times_their_size() {
         let (peak, allowed) = (peak(line.as_bytes()), FLOOR + 4 * line.len() as u64);
         assert!(peak <= allowed, "{}: {peak} of {allowed}", &line[..40]);
     }
-    // Whole numbers that turn out to be floats stay where they are.
+    // Integers are converted to floats in place.
     let late = of("1", 1_000_000).replace("1]}", "1.5]}");
     assert!(peak(late.as_bytes()) <= FLOOR + 4 * late.len() as u64);
 }
 
-/// A compressed column that claims 25 MB by a match of what is not there.
+/// A compressed column declares 25 MB with a match that refers to missing data.
 #[test]
 fn false_claim_of_a_compressed_column_costs_two_blocks() {
-    // The head of a frame and a block of one letter, a match of nothing with its length in many bytes, and a last letter.
+    // The header of a frame and a block of one letter, a match without data with its length in many bytes, and a last
+    // letter.
     let mut block = vec![0x1f, b'a', 2, 0];
     block.extend(vec![255; 100_000]);
     block.extend([0, 0x10, b'z']);
@@ -113,7 +115,7 @@ fn false_claim_of_a_compressed_column_costs_two_blocks() {
     let line = format!("{{\"type\": \"SampleBatch\", \"obs\": \"{}\"}}", base64(&frame));
     let error = decode_record(line.as_bytes(), &JsonLimits::default()).unwrap_err().to_string();
     assert!(error.contains("the LZ4 frame cannot be decoded: DecompressionError"), "{error}");
-    // The frame's head says that its blocks have up to 4 MiB each.
+    // The frame's header declares that its blocks have up to 4 MiB each.
     let (peak, allowed) = (peak(line.as_bytes()), (8 << 20) + FLOOR + 4 * line.len() as u64);
     assert!(peak <= allowed, "{peak} of {allowed}");
 }

@@ -1,5 +1,5 @@
-//! Data sets in D4RL's, Minari's and Parquet form: what is read is what was written, each row once, and no file makes a
-//! reader panic or take more memory than it may.
+//! Data sets in D4RL's, Minari's and Parquet form: readers return the written rows, each once, and no file makes a
+//! reader panic or take more memory than allowed.
 
 mod d4rl;
 mod damage;

@@ -1,4 +1,4 @@
-//! However large a file is, reading it holds what was declared.
+//! Reading a file of any size takes at most the declared memory.
 
 use std::{
     fs::{self, File},
@@ -22,7 +22,7 @@ use rollmesh_data::{
 
 const BUFFER: usize = 2 << 20;
 
-/// The rows of a file, which takes at most the buffer to read.
+/// Returns the number of rows of a file. Checks that reading it takes at most the buffer.
 fn rows_within_buffer(mut stream: impl BatchStream) -> usize {
     let mut rows = 0;
     let memory = allocation_counter::measure(|| {
@@ -51,7 +51,7 @@ fn files_of_our_own() {
     assert_eq!(rows_within_buffer(ParquetStream::open(&files[0], BUFFER).unwrap()), 600 * 256);
 }
 
-/// One of a hundred inputs is on: as dictionaries have it, a few bits of four bytes.
+/// Returns rows with a 1 among a hundred numbers. With a dictionary each number of four bytes takes a few bits.
 fn one_hot(rows: i64) -> ListArray {
     let mut lists = ListBuilder::new(Float32Builder::new());
     for row in 0..rows {

@@ -30,7 +30,7 @@ fn all_three_layouts_hold_the_same_episodes() {
     let first = expected[0].single().unwrap();
     assert_eq!(first.len(), 24);
     assert_eq!(first.get(TERMINATEDS).unwrap().iter().position(|flag| *flag), Some(23));
-    // What comes after a step is what the next one begins with.
+    // The observation after a step is the one before the next step.
     assert_eq!(first.get(OBS).unwrap()[4..], first.get(NEW_OBS).unwrap()[..23 * 4]);
 }
 

@@ -1,4 +1,4 @@
-//! Pages of Parquet files in every compression: they are read, and what they claim costs no more than the buffer.
+//! Pages of Parquet files in every compression: they are read, and no declared size takes more memory than the buffer.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const ROWS: usize = 1 << 18;
 
 const BUFFER: usize = 8 << 20;
 
-/// One number over and over, which compresses to a fraction, and nulls in pages of the second version.
+/// Returns a file with one repeated number, which compresses to a fraction, and nulls in pages of the second version.
 fn file(compression: Compression, version: WriterVersion, rows: usize) -> Vec<u8> {
     let same: ArrayRef = Arc::new(Int64Array::from_value(7, rows));
     let counted: ArrayRef = Arc::new(Float32Array::from_iter((0..rows).map(|row| Some((row % 16) as f32))));
@@ -38,7 +38,7 @@ fn file(compression: Compression, version: WriterVersion, rows: usize) -> Vec<u8
     writer.into_inner().unwrap()
 }
 
-/// Reads everything; gives the sums of both columns.
+/// Reads the file and returns the sums of both columns.
 fn read(file: Vec<u8>) -> Result<(i64, f32), DatasetError> {
     let mut stream = ParquetStream::from_source(file, BUFFER)?;
     let mut sums = (0, 0.0);
@@ -50,13 +50,13 @@ fn read(file: Vec<u8>) -> Result<(i64, f32), DatasetError> {
     Ok(sums)
 }
 
-/// A whole number as headers of pages have it, in four bytes.
+/// Encodes an integer as in headers of pages, in four bytes.
 fn in_four_bytes(number: u32) -> [u8; 4] {
     let zigzag = number << 1;
     [0, 7, 14, 21].map(|shift| (zigzag >> shift) as u8 & 127 | if shift < 21 { 128 } else { 0 })
 }
 
-/// Files in which the header of a page claims the given number of bytes, whatever there are.
+/// Returns a file in which the header of a page declares the given number of bytes, regardless of the real one.
 fn claiming(file: &[u8], version: u8, bytes: u32) -> Vec<u8> {
     let mut claiming = file.to_vec();
     let mut pages = 0;
@@ -98,7 +98,7 @@ fn false_claims_of_pages_cost_no_more_than_the_buffer() {
     }
 }
 
-/// The crate decompresses such pages as a whole before it compares them with their headers.
+/// The crate would decompress such pages completely before it compares them with their headers.
 #[test]
 fn pages_that_decompress_to_more_than_they_claim_are_not_decompressed() {
     let gzip = Compression::GZIP(GzipLevel::default());

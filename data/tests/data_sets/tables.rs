@@ -1,4 +1,4 @@
-//! Parquet files: our own, which give back what was written, and those of others.
+//! Parquet files: our own, which restore the written batches, and those of other programs.
 
 use std::{
     fs::{self, File},
@@ -216,7 +216,7 @@ fn files_of_others_are_cut_into_episodes() {
     }
 }
 
-/// All values of an array, and how many there are in a row.
+/// Returns all values of an array, and their number per row.
 fn values(array: &dyn Array) -> (Vec<f64>, usize) {
     match array.data_type() {
         DataType::Float32 => {
@@ -235,7 +235,7 @@ fn values(array: &dyn Array) -> (Vec<f64>, usize) {
     }
 }
 
-/// The same of a column.
+/// Returns the same of a column.
 fn numbers(column: &Column) -> (Vec<f64>, usize) {
     let numbers = match column {
         Column::F32(data) => data.values().iter().map(|x| f64::from(*x)).collect(),

@@ -1,4 +1,4 @@
-//! An environment with one agent: along a windy corridor to its far end.
+//! An environment with one agent, which walks along a windy corridor to its far end.
 
 use rollmesh_core::{
     config::ConfigError,
@@ -9,7 +9,8 @@ use rollmesh_core::{
     space::Space,
 };
 
-/// The walker observes how far it has come, as a part of the corridor, and goes back or on. A gust may take it back.
+/// The environment of a walker, which observes its distance as a fraction of the corridor, and moves back or forward. A
+/// gust may push it back.
 #[derive(Clone, Debug)]
 pub struct Corridor {
     length: u8,
@@ -18,14 +19,14 @@ pub struct Corridor {
 }
 
 impl Corridor {
-    /// Number of places (`length`), probability of a gust in each step (`wind`), and how many places more the corridors
-    /// of each next home worker have (`longer_by_worker`).
+    /// The settings: the number of places (`length`), the probability of a gust in each step (`wind`), and the number
+    /// of places by which the corridors of each next home worker are longer (`longer_by_worker`).
     pub const SETTINGS: &[&str] = &["length", "wind", "longer_by_worker"];
 
-    /// The corridor of a sub-environment.
+    /// Creates the corridor of a sub-environment.
     ///
     /// # Errors
-    /// [`EnvError::Config`] for settings that make no sense.
+    /// [`EnvError::Config`] for invalid settings.
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
         let config = &context.config;
         let number = |name| config.get::<u8>(name).map_err(EnvError::Config);
@@ -40,7 +41,7 @@ impl Corridor {
         if !(0.0..1.0).contains(&wind) {
             return bad("wind", "a probability is at least 0, and below 1, so that an agent can arrive");
         }
-        // A slot's home stays the same, whichever worker it runs on.
+        // A slot's home stays the same on every worker.
         let worker = u8::try_from(context.home.worker_index.saturating_sub(1)).unwrap_or(u8::MAX);
         Ok(Self { length: length.saturating_add(longer.saturating_mul(worker)), wind, place: 0 })
     }

@@ -13,12 +13,12 @@ use rollmesh_core::{
 
 use crate::Hunt;
 
-/// Hunters act under one policy, the prey under another.
+/// Returns the policy of an agent: one for hunters, another for the prey.
 pub(crate) fn by_side(agent: &AgentId, _episode: &Episode, _worker: &WorkerInfo, _rng: &mut Rng) -> PolicyId {
     PolicyId::new(if agent.starts_with("hunter_") { "hunters" } else { "prey" })
 }
 
-/// Notes for every episode whether the prey was caught.
+/// A callback that records for every episode whether the prey was caught.
 pub(crate) struct CountCatches;
 
 impl Callbacks for CountCatches {
@@ -32,7 +32,7 @@ impl Callbacks for CountCatches {
     }
 }
 
-/// Writes a line to standard error at each stage of a run.
+/// A callback that writes a line to standard error at each stage of a run.
 pub(crate) struct LogStages;
 
 impl Callbacks for LogStages {
@@ -67,7 +67,7 @@ impl Callbacks for LogStages {
     }
 }
 
-/// How many hunters there are in a worker's environments, times the argument `factor`.
+/// Returns the number of hunters in a worker's environments, times the argument `factor`.
 pub(crate) fn hunters(worker: &mut RolloutWorker, arguments: &Config) -> Result<Config, CallbackError> {
     let factor = arguments.get::<usize>("factor")?.unwrap_or(1);
     let counts = worker.foreach_env(|env| match env {

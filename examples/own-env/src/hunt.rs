@@ -1,4 +1,4 @@
-//! An environment with several agents: hunters after their prey on a ring of places.
+//! An environment with several agents: hunters that chase their prey on a ring of places.
 
 use std::any::Any;
 
@@ -13,8 +13,9 @@ use rollmesh_core::{
     space::Space,
 };
 
-/// All move at the same time: back (0), not at all (1) or on (2). Hunters see the way to the prey, the prey sees the ways
-/// to the next hunter on either side, all as parts of the ring.
+/// The environment of a hunt. All agents move at the same time: back (0), not at all (1) or forward (2). Hunters
+/// observe the distance to the prey, the prey observes the distances to the next hunter on either side, all as
+/// fractions of the ring.
 #[derive(Clone, Debug)]
 pub struct Hunt {
     size: i64,
@@ -23,11 +24,11 @@ pub struct Hunt {
 }
 
 impl Hunt {
-    /// The hunt of a sub-environment. Its settings are the places of the ring (`size`) and the number of hunters
-    /// (`num_hunters`).
+    /// Creates the hunt of a sub-environment. Its settings are the places of the ring (`size`) and the number of
+    /// hunters (`num_hunters`).
     ///
     /// # Errors
-    /// [`EnvError::Config`] for settings that make no sense.
+    /// [`EnvError::Config`] for invalid settings.
     pub fn new(context: &EnvContext) -> Result<Self, EnvError> {
         context.config.check_known(&["size", "num_hunters"]).map_err(EnvError::Config)?;
         let number = |name: &str, usual: u32, least: u32| match context.config.get(name).map_err(EnvError::Config)? {
@@ -42,7 +43,7 @@ impl Hunt {
         Ok(Self { size: i64::from(size), hunters, prey: (AgentId::name("prey"), 0) })
     }
 
-    /// Number of hunters.
+    /// Returns the number of hunters.
     #[must_use]
     pub fn num_hunters(&self) -> usize {
         self.hunters.len()

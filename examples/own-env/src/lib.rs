@@ -1,5 +1,5 @@
-//! A crate with environments, policies, callbacks and functions of its own. All that other processes hear of them are
-//! their names: the same program is command line, hub and worker, and knows all of it.
+//! A crate with environments, policies, callbacks and functions of its own. Processes only exchange their names: the
+//! same program is command line, hub and worker, and has all of them in its registry.
 
 mod corridor;
 mod hooks;
@@ -18,7 +18,7 @@ use rollmesh_core::{
     worker::Registry,
 };
 
-/// Everything that this program knows.
+/// Returns the registry of this program.
 #[must_use]
 pub fn registry() -> Registry {
     Registry::builtin()

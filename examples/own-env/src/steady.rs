@@ -1,4 +1,4 @@
-//! A policy that knows what it wants.
+//! A policy with a constant action.
 
 use rollmesh_core::{
     config::ConfigError,
@@ -9,7 +9,7 @@ use rollmesh_core::{
     weights::Weights,
 };
 
-/// Chooses the same action always, the one that the setting `action` names.
+/// A policy that always chooses the action in the setting `action`.
 #[derive(Clone, Debug)]
 pub struct Steady {
     action: i64,
@@ -17,10 +17,10 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// The policy for discrete actions.
+    /// Creates the policy for discrete actions.
     ///
     /// # Errors
-    /// [`PolicyError::Config`] for an action that there is not, [`PolicyError::Unsupported`] for other spaces.
+    /// [`PolicyError::Config`] for an action outside the space, [`PolicyError::Unsupported`] for other spaces.
     pub fn new(context: &PolicyContext) -> Result<Self, PolicyError> {
         let Space::Discrete { n } = context.spaces.action else {
             let found = context.spaces.action.to_string();
@@ -45,7 +45,7 @@ impl Policy for Steady {
                 return Err(PolicyError::Unsupported { wanted: "int64 actions".into(), found });
             }
         }
-        // It is certain of them.
+        // Each action has the probability 1.
         out.logp.fill(0.0);
         out.vf_preds.fill(0.0);
         Ok(())

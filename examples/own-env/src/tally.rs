@@ -10,8 +10,8 @@ use rollmesh_core::{
     weights::{Tensor, Weights, WeightsError},
 };
 
-/// Keeps a tally of each action's mean reward, whatever is observed, and takes the best one; every fourth action on average
-/// is drawn instead, all with equal probability.
+/// A policy that records each action's mean reward, independently of observations, and takes the best one; every fourth
+/// action on average is drawn uniformly instead.
 #[derive(Clone, Debug)]
 pub struct Tally {
     actions: u32,
@@ -23,7 +23,7 @@ const COUNTS: &str = "tally.counts";
 const MEANS: &str = "tally.means";
 
 impl Tally {
-    /// The policy for discrete actions.
+    /// Creates the policy for discrete actions.
     ///
     /// # Errors
     /// [`PolicyError::Unsupported`] for other spaces.

@@ -1,4 +1,4 @@
-//! The example as people run it.
+//! Tests the example as users run it.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -9,13 +9,14 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may be over.
+        // It may have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A thread, a process and a worker that connects; with `ROLLMESH_LONG=1` they learn to drive, which takes a release build.
+/// The group has a thread, a process and a worker that connects; with `ROLLMESH_LONG=1` the test also checks learning,
+/// which needs a release build.
 #[test]
 fn thread_process_and_connecting_worker_sample_for_the_learner() {
     let program = env!("CARGO_BIN_EXE_rollmesh-example-worker-group");

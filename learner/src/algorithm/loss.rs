@@ -1,4 +1,4 @@
-//! What the losses of a gradient step have in common. All are means over rows.
+//! The parts that the losses of a gradient step have in common. All losses are means over rows.
 
 use candle_core::{Result, Tensor};
 
@@ -10,7 +10,7 @@ pub(super) const ADVANTAGE_EPSILON: f64 = 1e-8;
 
 /// Scalars of one minibatch.
 pub(crate) struct Loss {
-    /// What is minimised.
+    /// The loss that is minimised.
     pub(crate) total: Tensor,
     /// Detached: policy loss, value loss, entropy, KL divergence from the acting policy, clipped fraction; 0 where the
     /// algorithm has none.
@@ -23,7 +23,7 @@ pub(crate) const VF_LOSS: usize = 1;
 pub(crate) const KL: usize = 3;
 pub(super) const CLIPPED: usize = 4;
 
-/// A policy loss with the error of the values, if there is a critic, and the entropy.
+/// Returns a policy loss with the error of the values, if there is a critic, and the entropy.
 pub(super) fn actor_critic(
     policy_loss: Tensor,
     vf_loss: Option<Tensor>,
@@ -44,12 +44,13 @@ pub(super) fn actor_critic(
     Ok(Loss { total, parts: parts.map(|part| part.detach()) })
 }
 
-/// Squared errors of the values, `[rows]`.
+/// Returns the squared errors of the values, `[rows]`.
 pub(super) fn squared_error(values: &Tensor, critic: &Critic) -> Result<Tensor> {
     (values - &critic.value_targets)?.sqr()
 }
 
-/// Shifted and scaled to mean 0 and standard deviation 1 within the minibatch, of which there may be more rows elsewhere.
+/// Returns the advantages shifted and scaled to mean 0 and standard deviation 1 within the minibatch, of which other
+/// ranks may have more rows.
 pub(super) fn normalised(advantages: &Tensor, normal: Option<Normal>) -> Result<Tensor> {
     if let Some(Normal { mean, std }) = normal {
         return advantages.affine(1.0, -mean)?.affine(1.0 / (std + ADVANTAGE_EPSILON), 0.0);
@@ -92,7 +93,7 @@ pub(super) mod test_support {
         ActionHead::for_space(&Space::Discrete { n: 2 }).unwrap().dist(logits).unwrap()
     }
 
-    /// Two rows; the old policy is uniform over two actions, which are 0 and 1.
+    /// Returns two rows; the old policy is uniform over two actions, which are 0 and 1.
     pub(in crate::algorithm) fn rows() -> Rows {
         Rows {
             obs: matrix(&[0.5; 4]),
@@ -106,7 +107,7 @@ pub(super) mod test_support {
         }
     }
 
-    /// Logits of probabilities (0.8, 0.2) in the first row and (0.5, 0.5) in the second.
+    /// Returns the logits of probabilities (0.8, 0.2) in the first row and (0.5, 0.5) in the second.
     pub(in crate::algorithm) fn logits() -> Tensor {
         Tensor::new(&[[0.8f32.ln() + 3.0, 0.2f32.ln() + 3.0], [7.0, 7.0]], &Device::Cpu).unwrap()
     }

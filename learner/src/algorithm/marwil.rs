@@ -41,14 +41,14 @@ pub struct MarwilConfig {
     /// Settings that all algorithms share. The value loss is half the mean squared error.
     #[serde(flatten)]
     pub common: CommonConfig,
-    /// How much better actions count for more: rows weigh exp(beta A / c) for advantages A and the root c of their mean
+    /// The weight of better actions: rows weigh exp(beta A / c) for advantages A and the root c of their mean
     /// square. With 0 all weigh the same, which is behaviour cloning, and no value network is trained.
     pub beta: f64,
     /// Weight of the mean log standard deviation of continuous actions, which keeps them from becoming certain.
     pub bc_logstd_coeff: f64,
     /// The running mean of squared advantages before the first step.
     pub moving_average_sqd_adv_norm_start: f64,
-    /// How much of it each step replaces, as a fraction.
+    /// The fraction of it that each step replaces.
     pub moving_average_sqd_adv_norm_update_rate: f64,
     /// Passes over a train batch.
     pub num_epochs: u32,
@@ -65,8 +65,8 @@ impl Default for MarwilConfig {
 }
 
 impl MarwilConfig {
-    /// Monotonic advantage re-weighted imitation learning (Wang et al.: "Exponentially weighted imitation learning for
-    /// batched historical data", 2018), with RLlib's settings but for smaller and more steps.
+    /// Returns the defaults of monotonic advantage re-weighted imitation learning (Wang et al.: "Exponentially weighted
+    /// imitation learning for batched historical data", 2018), with RLlib's settings but for smaller and more steps.
     #[must_use]
     pub fn marwil() -> Self {
         Self {
@@ -81,8 +81,8 @@ impl MarwilConfig {
         }
     }
 
-    /// Behaviour cloning (Pomerleau: "ALVINN: An autonomous land vehicle in a neural network", 1989): the likelihood of the
-    /// logged actions.
+    /// Returns the defaults of behaviour cloning (Pomerleau: "ALVINN: An autonomous land vehicle in a neural network",
+    /// 1989): the likelihood of the logged actions.
     #[must_use]
     pub fn bc() -> Self {
         Self { beta: 0.0, ..Self::marwil() }
@@ -96,19 +96,19 @@ impl MarwilConfig {
         self.check()
     }
 
-    /// Whether rows weigh what their advantages are worth.
+    /// Returns whether rows are weighted by their advantages.
     #[must_use]
     pub fn weighs_rows(&self) -> bool {
         self.beta > 0.0
     }
 
-    /// The running mean of squared advantages after a step in which it was `found`.
+    /// Returns the running mean of squared advantages after a step in which it was `found`.
     fn next_mean_square(&self, mean: f64, found: f64) -> f64 {
         mean + self.moving_average_sqd_adv_norm_update_rate * (found - mean)
     }
 }
 
-/// The settings that this algorithm alone has.
+/// The settings that only this algorithm has.
 const SETTINGS: &[Setting] = &[
     row("beta", &[Kind::NOT_NEGATIVE], "How much better actions weigh more; 0 for behaviour cloning."),
     row("bc_logstd_coeff", &[Kind::NOT_NEGATIVE], "Weight of the mean log standard deviation of continuous actions."),
@@ -123,7 +123,7 @@ impl From<MarwilConfig> for AlgorithmConfig {
 }
 
 impl AlgorithmConfig {
-    /// Behaviour cloning, see [`MarwilConfig::bc`], with these settings over the usual ones.
+    /// Returns behaviour cloning, see [`MarwilConfig::bc`], with these settings over the usual ones.
     ///
     /// # Errors
     /// As [`pg`](Self::pg).
@@ -131,7 +131,7 @@ impl AlgorithmConfig {
         parsed(MarwilConfig::bc(), config)
     }
 
-    /// Weighted imitation, see [`MarwilConfig::marwil`], with these settings over the usual ones.
+    /// Returns weighted imitation, see [`MarwilConfig::marwil`], with these settings over the usual ones.
     ///
     /// # Errors
     /// As [`pg`](Self::pg).
@@ -149,7 +149,8 @@ impl Objective for MarwilConfig {
         &self.common
     }
 
-    /// Returns of whole episodes; where one was cut, the value of what follows stands for the rest.
+    /// Selects the returns of whole episodes; where an episode was cut, the value of the next observation stands for
+    /// the rest.
     fn advantages(&self) -> AdvantageConfig {
         AdvantageConfig { gamma: self.gamma, lambda: 1.0, use_gae: false, use_critic: self.weighs_rows() }
     }
@@ -171,7 +172,8 @@ impl Objective for MarwilConfig {
     }
 
     fn is_data_parallel(&self) -> bool {
-        // Ranks look at squared advantages of their own rows alone before a step, and would weigh rows differently.
+        // Before a step each rank has only the squared advantages of its own rows, so ranks would weigh rows
+        // differently.
         !self.weighs_rows()
     }
 

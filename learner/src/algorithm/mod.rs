@@ -26,63 +26,63 @@ pub(crate) use table::in_range;
 
 use crate::{dist::Dist, rows::Rows, stats::UpdateStats};
 
-/// A setting that makes no sense.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {value}, but must be {wanted}")]
 pub struct ConfigError {
     /// The setting.
     pub name: &'static str,
-    /// What it is.
+    /// The value that it has.
     pub value: String,
-    /// What it may be.
+    /// The values that are allowed.
     pub wanted: String,
 }
 
-/// What the learner asks an algorithm for. The settings of each algorithm implement it.
+/// The interface of an algorithm to the learner, which the settings of each algorithm implement.
 pub(crate) trait Objective: AsJson {
-    /// Rows of the settings that this algorithm alone has.
+    /// Returns the rows of the settings that only this algorithm has.
     fn own_settings(&self) -> &'static [Setting] {
         &[]
     }
 
-    /// The settings that all algorithms share.
+    /// Returns the settings that all algorithms share.
     fn common(&self) -> &CommonConfig;
 
-    /// The advantages, with a critic if one is trained.
+    /// Returns the advantages, with a critic if one is trained.
     fn advantages(&self) -> AdvantageConfig;
 
-    /// What it needs of a batch.
+    /// Returns the parts of a batch that it needs.
     fn needs(&self) -> Needs;
 
-    /// Passes over a batch; `None` for one step along the gradient of the whole batch.
+    /// Returns the passes over a batch; `None` for one step along the gradient of the whole batch.
     fn epochs(&self) -> Option<Epochs> {
         None
     }
 
-    /// The loss of some rows for the distributions and values `[rows]` of the networks in training.
+    /// Returns the loss of some rows for the distributions and values `[rows]` of the networks in training.
     fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, now: Schedule) -> Result<Loss>;
 
-    /// The number that adapts while the algorithm learns, before the first update; it is part of the learner's state.
+    /// Returns the adaptive coefficient before the first update; it is part of the learner's state.
     fn first_adaptive(&self) -> f64 {
         0.0
     }
 
-    /// That number after a gradient step with these parts of the loss.
+    /// Returns the adaptive coefficient after a gradient step with these parts of the loss.
     fn after_step(&self, adaptive: f64, _parts: &[f32; PARTS]) -> f64 {
         adaptive
     }
 
-    /// That number after an update.
+    /// Returns the adaptive coefficient after an update.
     fn after_update(&self, adaptive: f64, _stats: &UpdateStats) -> f64 {
         adaptive
     }
 
-    /// The weight of the KL divergence in the loss.
+    /// Returns the weight of the KL divergence in the loss.
     fn kl_coeff(&self, _adaptive: f64) -> f64 {
         0.0
     }
 
-    /// Whether ranks can learn together as one learner.
+    /// Returns whether ranks can learn together as one learner.
     fn is_data_parallel(&self) -> bool {
         true
     }
@@ -94,7 +94,7 @@ pub(crate) trait Objective: AsJson {
     }
 }
 
-/// Settings as a JSON object, whatever their type.
+/// Conversion of settings of any type to a JSON object.
 pub(crate) trait AsJson {
     fn json(&self) -> Value;
 }
@@ -105,14 +105,14 @@ impl<T: Serialize> AsJson for T {
     }
 }
 
-/// What an algorithm needs of a batch.
+/// The parts of a batch that an algorithm needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
     /// Values and their targets.
     pub(crate) critic: bool,
     /// The policy before the update, from which ratios of probabilities start, and normalised advantages.
     pub(crate) old: bool,
-    /// The actions are another policy's: of values there are only returns, as advantages, if there are any.
+    /// The actions are another policy's: the batch has no values, and at most returns, as advantages.
     pub(crate) logged: bool,
 }
 
@@ -122,16 +122,16 @@ pub(crate) struct Epochs {
     pub(crate) passes: u32,
     /// Rows, at most.
     pub(crate) minibatch_size: u32,
-    /// No pass begins with a mean KL divergence above 1.5 times this.
+    /// The limit of the mean KL divergence: no pass begins with one above 1.5 times this.
     pub(crate) target_kl: Option<f64>,
 }
 
-/// What changes from step to step.
+/// The coefficients that change from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
-    /// What remains of the annealed settings, as a fraction, during an update.
+    /// The fraction of the annealed settings during an update.
     pub(crate) annealing: f64,
-    /// The number that adapts: PPO's weight of the KL divergence, MARWIL's mean of squared advantages.
+    /// The adaptive coefficient: PPO's weight of the KL divergence, MARWIL's mean of squared advantages.
     pub(crate) adaptive: f64,
 }
 

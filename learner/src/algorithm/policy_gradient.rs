@@ -44,16 +44,16 @@ pub struct PolicyGradientConfig {
 complete_settings!(PolicyGradientConfig);
 
 impl PolicyGradientConfig {
-    /// REINFORCE (Williams: "Simple statistical gradient-following algorithms for connectionist reinforcement learning",
-    /// 1992), with RLlib's settings: discounted returns and no critic.
+    /// Returns the defaults of REINFORCE (Williams: "Simple statistical gradient-following algorithms for connectionist
+    /// reinforcement learning", 1992), with RLlib's settings: discounted returns and no critic.
     #[must_use]
     pub fn pg() -> Self {
         Self { advantages: PolicyRegistry::PG_ADVANTAGES, common: CommonConfig::BASE, entropy_coeff: 0.0 }
     }
 
-    /// Advantage actor-critic (Mnih et al.: "Asynchronous methods for deep reinforcement learning", 2016), synchronous.
-    /// Losses are means over rows, so that settings do not depend on the size of a batch; hence a larger step and a
-    /// smaller limit of the gradient than RLlib's, whose losses are sums.
+    /// Returns the defaults of synchronous advantage actor-critic (Mnih et al.: "Asynchronous methods for deep
+    /// reinforcement learning", 2016). Losses are means over rows, so that settings do not depend on the size of a
+    /// batch; hence a larger step and a smaller limit of the gradient than RLlib's, whose losses are sums.
     #[must_use]
     pub fn a2c() -> Self {
         Self {
@@ -79,7 +79,7 @@ impl From<PolicyGradientConfig> for AlgorithmConfig {
 }
 
 impl AlgorithmConfig {
-    /// REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
+    /// Returns REINFORCE, see [`PolicyGradientConfig::pg`], with these settings over the usual ones.
     ///
     /// # Errors
     /// [`SettingsError::Unknown`] for an unknown name, with all that are known, and [`SettingsError::BadValue`] for a
@@ -88,7 +88,7 @@ impl AlgorithmConfig {
         parsed(PolicyGradientConfig::pg(), config)
     }
 
-    /// Advantage actor-critic, see [`PolicyGradientConfig::a2c`], with these settings over the usual ones.
+    /// Returns advantage actor-critic, see [`PolicyGradientConfig::a2c`], with these settings over the usual ones.
     ///
     /// # Errors
     /// As [`pg`](Self::pg).

@@ -50,20 +50,21 @@ pub struct PpoConfig {
     /// Rows per gradient step, at most: a batch is cut into minibatches of equal size, up to one row. Sequences of
     /// recurrent policies stay whole: there minibatches have equally many sequences, up to one.
     pub minibatch_size: u32,
-    /// How far the probability ratio may move from 1 with profit, at the start if it is annealed.
+    /// The maximum distance of the probability ratio from 1 that still lowers the loss, at the start if it is annealed.
     pub clip_param: f64,
-    /// How far a value may move from the acting value with profit; unlimited if absent.
+    /// The maximum distance of a value from the acting value that still lowers the loss; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vf_clip_range: Option<f64>,
     /// Weight of the entropy bonus.
     pub entropy_coeff: f64,
-    /// No further epoch begins once the mean KL divergence from the acting policy is above 1.5 times this.
+    /// The limit of the divergence: no further epoch begins once the mean KL divergence from the acting policy is above
+    /// 1.5 times this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_kl: Option<f64>,
     /// Weight of the KL divergence from the acting policy in the loss, at the start.
     pub kl_coeff: f64,
-    /// After an update this weight grows by half if the divergence was above twice this, and is halved if it was below
-    /// half of this.
+    /// The target of the divergence: after an update `kl_coeff` grows by half if the divergence was above twice this,
+    /// and is halved if it was below half of this.
     pub kl_target: f64,
 }
 
@@ -101,7 +102,7 @@ impl PpoConfig {
         self.check()
     }
 
-    /// The weight of the KL divergence after an update in which it was `kl`.
+    /// Returns the weight of the KL divergence after an update in which it was `kl`.
     fn next_kl_coeff(&self, coeff: f64, kl: f64) -> f64 {
         if kl > 2.0 * self.kl_target {
             (coeff * 1.5).min(f64::MAX)
@@ -113,7 +114,7 @@ impl PpoConfig {
     }
 }
 
-/// The settings that this algorithm alone has.
+/// The settings that only this algorithm has.
 const SETTINGS: &[Setting] = &[
     row("clip_param", POSITIVE, "How far the probability ratio may move from 1 with profit."),
     row("vf_clip_range", POSITIVE, "How far a value may move from the acting value with profit; 0 for no limit."),
@@ -129,7 +130,7 @@ impl From<PpoConfig> for AlgorithmConfig {
 }
 
 impl AlgorithmConfig {
-    /// Proximal policy optimisation, see [`PpoConfig`], with these settings over the usual ones.
+    /// Returns proximal policy optimisation, see [`PpoConfig`], with these settings over the usual ones.
     ///
     /// # Errors
     /// As [`pg`](Self::pg).
@@ -191,19 +192,21 @@ impl Objective for PpoConfig {
     }
 }
 
-/// Mean divergence of the policy in training from the old one. Only a divergence that is part of the loss needs a gradient.
+/// Returns the mean divergence of the policy in training from the old one. Only a divergence that is part of the loss
+/// needs a gradient.
 fn divergence(old: &Old, dist: &Dist, has_gradient: bool) -> candle_core::Result<Tensor> {
     mean_all(&if has_gradient { old.dist.kl(dist)? } else { old.dist.kl(&dist.detach()?)? })
 }
 
-/// min(ratio A, clip(ratio, 1 - c, 1 + c) A), row by row. The same as min(ratio A, A + c |A|): for A > 0 only the
-/// upper end of the clipping range matters, for A < 0 only the lower.
+/// Returns min(ratio A, clip(ratio, 1 - c, 1 + c) A), row by row. The same as min(ratio A, A + c |A|): for A > 0 only
+/// the upper end of the clipping range matters, for A < 0 only the lower.
 fn surrogate(ratio: &Tensor, advantages: &Tensor, clip_param: f64) -> candle_core::Result<Tensor> {
     let bound = (advantages + advantages.abs()?.affine(clip_param, 0.0)?)?;
     (ratio * advantages)?.minimum(&bound)
 }
 
-/// Mean squared error; with a range the worse one of the value and the value clipped around the acting value.
+/// Returns the mean squared error; with a range, of the larger errors of the value and of the value clipped around the
+/// acting value.
 fn value_loss(values: &Tensor, critic: &Critic, clip_range: Option<f64>) -> candle_core::Result<Tensor> {
     let errors = squared_error(values, critic)?;
     let Some(range) = clip_range else { return mean_all(&errors) };

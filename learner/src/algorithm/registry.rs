@@ -1,4 +1,4 @@
-//! The algorithms by name: one variant, one arm and the rows of its names each.
+//! The algorithms by name. Each has one variant, one arm and the rows of its names.
 
 use rollmesh_core::{
     config::{Config, ConfigError as SettingsError},
@@ -10,27 +10,27 @@ use super::{
     settings::{for_others, with_zeros},
 };
 
-/// How to learn, with all settings.
+/// An algorithm with all its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AlgorithmConfig {
     /// One step along the gradient of a whole batch: REINFORCE or advantage actor-critic.
     PolicyGradient(PolicyGradientConfig),
     /// Several passes of clipped steps over a batch.
     Ppo(PpoConfig),
-    /// Likelihood of logged actions, weighted by what came of them or not: MARWIL or behaviour cloning.
+    /// Likelihood of logged actions, weighted by their advantages or not: MARWIL or behaviour cloning.
     Marwil(MarwilConfig),
 }
 
 /// An algorithm that comes with rollmesh.
 #[derive(Debug)]
 pub struct AlgorithmSpec {
-    /// What settings call it.
+    /// The name in settings.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub about: &'static str,
-    /// Whether it learns from logged experience, and not from what it samples.
+    /// True if it learns from logged experience instead of samples of its own.
     pub is_offline: bool,
-    /// Reads its settings, over its usual ones.
+    /// The function that reads its settings, over its defaults.
     pub parse: fn(&Config) -> Result<AlgorithmConfig, SettingsError>,
 }
 
@@ -53,7 +53,7 @@ pub const ALGORITHMS: &[AlgorithmSpec] = &[
     },
 ];
 
-/// The algorithm of this name, if it comes with rollmesh.
+/// Returns the algorithm of this name, if it comes with rollmesh.
 #[must_use]
 pub fn algorithm(name: &str) -> Option<&'static AlgorithmSpec> {
     ALGORITHMS.iter().find(|spec| spec.name == name)
@@ -82,28 +82,29 @@ impl AlgorithmConfig {
         self.objective().check()
     }
 
-    /// The advantages that this learns from.
+    /// Returns the advantages that this learns from.
     #[must_use]
     pub fn advantages(&self) -> AdvantageConfig {
         let advantages = self.objective().advantages();
-        // Of logged actions the network in training says the values, not the policy that acted.
+        // The values of logged actions come from the network in training, not from the policy that acted.
         AdvantageConfig { use_critic: advantages.use_critic && !self.objective().needs().logged, ..advantages }
     }
 
-    /// Whether it takes rows as they are, without advantages or returns.
+    /// Returns whether it takes rows as they are, without advantages or returns.
     #[must_use]
     pub fn takes_plain_rows(&self) -> bool {
         matches!(self.objective().needs(), Needs { logged: true, critic: false, .. })
     }
 }
 
-/// All settings of an algorithm that comes with rollmesh, with these over its defaults; these alone for any other.
+/// Returns all settings of an algorithm that comes with rollmesh, with these over its defaults; these alone for any
+/// other.
 ///
 /// # Errors
 /// [`SettingsError`] for an unknown setting or a value out of range.
 pub fn all_settings(algorithm: &str, settings: &Config) -> Result<Config, SettingsError> {
     let Some(spec) = self::algorithm(algorithm) else { return Ok(settings.clone()) };
     let own = Config::of(&(spec.parse)(settings)?.objective().json())?;
-    // What is for others stays, such as the model.
+    // Settings of other parts stay, such as the model.
     with_zeros(for_others(settings).merged(&own), spec.parse)
 }

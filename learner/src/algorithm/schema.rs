@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ALGORITHMS, AlgorithmSpec, all_settings, learns, settings::OPTIONAL, table::SHARED};
 
-/// The JSON Schema of a run's settings, for the environments and algorithms of this registry: see
+/// Returns the JSON Schema of a run's settings, for the environments and algorithms of this registry: see
 /// [`json_schema`]. Custom policies may be algorithms as well; their settings are not described.
 ///
 /// ```
@@ -33,7 +33,7 @@ pub fn run_schema(registry: &Registry) -> Value {
     json_schema(&multi.chain(base).chain(single).collect(), &algorithms)
 }
 
-/// The schema of an algorithm's settings.
+/// Returns the schema of an algorithm's settings.
 fn algorithm(spec: &AlgorithmSpec) -> Value {
     let defaults = all_settings(spec.name, &Config::new()).map(|defaults| json!(defaults)).unwrap_or_default();
     let own = (spec.parse)(&Config::new()).map_or(&[][..], |algorithm| algorithm.objective().own_settings());
@@ -88,7 +88,7 @@ mod tests {
     fn presets_are_of_registered_environments_and_valid_settings_of_their_algorithms() {
         let registry = Registry::builtin();
         for preset in PRESETS {
-            // The native program registers the external environment, and makes those of Python.
+            // The native program registers the external environment, and constructs environments in Python.
             let is_native = |env: &str| env == "External-v0" || env.starts_with("gym:");
             let is_known = |env| is_native(env) || registry.envs.spec(env).is_ok();
             assert!(preset.env.is_none_or(is_known), "{preset:?}");
@@ -109,7 +109,7 @@ mod tests {
                 let schema = schema["anyOf"].get(0).unwrap_or(schema);
                 let Some(low) = schema.get("minimum").or_else(|| schema.get("exclusiveMinimum")) else { continue };
                 let low = low.as_f64().unwrap();
-                // 0 turns off what may be off.
+                // 0 turns off the optional settings.
                 let outside =
                     if OPTIONAL.contains(&&**path) || schema.get("minimum").is_some() { low - 1.5 } else { low };
                 assert!(parse(&settings(&json!(outside))).is_err(), "{name}: {path} = {outside}");

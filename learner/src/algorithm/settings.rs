@@ -26,7 +26,7 @@ pub(super) fn for_others(config: &Config) -> Config {
 /// Settings that may be off, which files without null write as 0.
 pub(super) const OPTIONAL: [&str; 4] = ["anneal_over_env_steps", "grad_clip", "target_kl", "vf_clip_range"];
 
-/// These settings with a 0 for each of an algorithm's that is off, so that a file says so.
+/// Returns these settings with a 0 for each setting of an algorithm that is off, so that a file contains it.
 pub(super) fn with_zeros(
     settings: Config,
     parse: fn(&Config) -> Result<AlgorithmConfig, ConfigError>,
@@ -39,7 +39,7 @@ pub(super) fn with_zeros(
     })
 }
 
-/// An algorithm with these settings over the usual ones.
+/// Returns an algorithm with these settings over the usual ones.
 pub(super) fn parsed<T: Serialize + DeserializeOwned + Into<AlgorithmConfig> + Objective>(
     usual: T,
     config: &Config,
@@ -96,13 +96,13 @@ pub(super) use complete_settings;
 /// Checks that an algorithm has all these settings.
 fn check_known<T: Serialize + Objective>(settings: &Config, usual: &T) -> Result<(), ConfigError> {
     let set = Config::of(usual)?;
-    // What is off is not written.
+    // Settings that are off are not serialised.
     let is_known = |row: &&Setting| OPTIONAL.contains(&row.path) || set.names().any(|name| name == row.path);
     let known: Vec<&str> = SHARED.iter().filter(is_known).chain(usual.own_settings()).map(|row| row.path).collect();
     settings.check_known(&known)
 }
 
-/// RLlib's older names stand for the newer ones. Two names for one setting would not be noticed after merging.
+/// Maps RLlib's older names to the newer ones. Two names for one setting would not be noticed after merging.
 fn name_here(name: &str) -> &str {
     match name {
         "num_sgd_iter" => "num_epochs",

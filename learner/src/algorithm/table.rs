@@ -1,4 +1,4 @@
-//! Rows of settings: ranges for validation, and what the schema of a run says of them.
+//! Rows of settings: ranges for validation, and descriptions for the schema of a run.
 
 use rollmesh_core::run::schema::{Kind, Setting, shown};
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub(crate) fn in_range<'a, T: Serialize>(
     rows: impl IntoIterator<Item = &'a Setting>,
 ) -> Result<(), ConfigError> {
     let settings = serde_json::to_value(config).unwrap_or_default();
-    // What is not set is left out: null is a number that JSON does not have.
+    // Settings that are not set are omitted: null is a number that JSON does not have.
     let wrong =
         rows.into_iter().find_map(|row| Some((row, settings.get(row.path).filter(|value| !row.allows(value))?)));
     match wrong {

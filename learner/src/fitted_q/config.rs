@@ -25,7 +25,7 @@ pub struct FittedQConfig {
     /// Steps per gradient, at most; all, if absent.
     #[serde(alias = "batch_size")]
     pub minibatch_size: Option<u32>,
-    /// How much of the target network each pass replaces, as a fraction.
+    /// The fraction of the target network that each pass replaces.
     #[serde(alias = "tau")]
     pub polyak_coef: f64,
     /// Widths of the hidden layers, with tanh.
@@ -43,7 +43,7 @@ const SETTINGS: &[Setting; 7] = &[
 ];
 
 impl Default for FittedQConfig {
-    /// RLlib's, for a model that learns a bit of every batch.
+    /// Returns RLlib's defaults, for a model that is fitted a little to every batch.
     fn default() -> Self {
         Self {
             n_iters: 1,
@@ -58,9 +58,9 @@ impl Default for FittedQConfig {
 }
 
 impl FittedQConfig {
-    /// For a log that is all there is, and fitted [once](super::FittedQ::of_log): a value reaches as many steps back as there
-    /// are passes, and every pass comes only part of the way, so there are eight times as many as a discount looks ahead, and
-    /// none of them is spared.
+    /// Returns the settings for a complete log that is fitted [once](super::FittedQ::of_log). Each pass propagates
+    /// values one step back, and the target network follows only in part, so the number of passes is eight times the
+    /// horizon of the discount, and the fit does not end early.
     #[must_use]
     pub fn for_log(gamma: f64) -> Self {
         let horizon = 1.0 / (1.0 - gamma.clamp(0.0, 0.999));

@@ -1,4 +1,4 @@
-//! Fitted Q evaluation: values of a policy's actions, from what another one did.
+//! Fitted Q evaluation: values of a policy's actions, from the steps of another policy.
 
 mod config;
 mod scale;
@@ -30,18 +30,18 @@ use super::{
 const ROWS: usize = 4096;
 /// Added to the root of Adam's second moment, as PyTorch has it.
 const ADAM_EPSILON: f64 = 1e-8;
-/// Where other addresses have an agent, so that nothing else that shuffles draws the same.
+/// The agent in the address of this stream, so that it differs from those of other shuffles.
 const SHUFFLE: u16 = 1;
 
-/// Values of all actions in an observation, by a perceptron that is fitted to `r + gamma V'` again and again, where `V'` is
-/// the mean over the policy's actions of what an older copy of it says of the next observation (Le, Voloshin, Yue: "Batch
-/// policy learning under constraints", 2019). RLlib's `FQETorchModel`, with tanh instead of ReLU.
+/// A perceptron that estimates the values of all actions in an observation. It is fitted repeatedly to `r + gamma V'`,
+/// where `V'` is the mean over the policy's actions of an older copy's values of the next observation (Le, Voloshin,
+/// Yue: "Batch policy learning under constraints", 2019). RLlib's `FQETorchModel`, with tanh instead of ReLU.
 ///
-/// [`new`](Self::new) makes one that learns a bit of every batch, as a worker has them; [`of_log`](Self::of_log) one that is
-/// fitted to a whole log in one call.
+/// [`new`](Self::new) creates a model that is fitted a little to every batch of a worker; [`of_log`](Self::of_log) fits
+/// one to a whole log in one call.
 ///
-/// On a CPU what it learns is a function of settings, seed and steps alone, as of the [learner](super). An episode that was
-/// truncated continues in the model: only what terminates has no value.
+/// On a CPU its weights are a function of settings, seed and steps alone, as those of the [learner](super). A truncated
+/// episode has a value after its last step; only terminal states have none.
 ///
 /// ```
 /// use rollmesh_learner::{FittedQ, FittedQConfig};
@@ -78,12 +78,12 @@ pub struct FittedQ {
     config: FittedQConfig,
     scale: Scale,
     gamma: f64,
-    /// Passes so far: the address of each one's shuffle.
+    /// The number of passes so far, which addresses the shuffle of the next one.
     seen: u32,
     shuffles: Streams,
 }
 
-/// What a fit has come to.
+/// The result of a fit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fit {
     /// Passes over the steps.
@@ -99,12 +99,13 @@ struct StepTensors {
     /// `[rows, 1]`.
     actions: Tensor,
     rewards: Tensor,
-    /// What each action's value counts for in the target: the policy's probability, discounted; nothing where it ends.
+    /// The weight of each action's value in the target: the policy's discounted probability; 0 where the episode
+    /// terminates.
     shares: Tensor,
 }
 
 impl FittedQ {
-    /// A model that has learned nothing yet.
+    /// Creates a model that has learned nothing yet.
     ///
     /// # Errors
     /// [`LearnError::Config`] for settings out of range, [`LearnError::Policy`] for layers without elements.
@@ -151,8 +152,8 @@ impl FittedQ {
         })
     }
 
-    /// A model of a log that is all there is, fitted to it once, to convergence: observations and values are scaled as the log
-    /// has them, and the learning rate falls to nothing by the last pass. A callback is called with the progress after every pass.
+    /// Fits a model once to a complete log, to convergence: observations and values are scaled by those of the log, and
+    /// the learning rate falls to 0 by the last pass. `hear` is called with the progress after every pass.
     ///
     /// # Errors
     /// [`EstimateError::Model`], [`EstimateError::NoSamples`].
@@ -173,7 +174,7 @@ impl FittedQ {
         Ok((model, fit))
     }
 
-    /// For the input evaluations `dm` and `dr` of a worker.
+    /// Creates the model for the input evaluations `dm` and `dr` of a worker.
     ///
     /// # Errors
     /// [`EstimateError::Model`] for wrong settings.
@@ -183,7 +184,7 @@ impl FittedQ {
             .map_err(failed)
     }
 
-    /// As many passes as the settings say, with a learning rate for each.
+    /// Makes the passes that the settings ask for, with a learning rate for each.
     fn passes(
         &mut self,
         transitions: &Transitions,
@@ -270,7 +271,7 @@ impl FittedQ {
         Ok(())
     }
 
-    /// What each step was worth, as the older copy has it.
+    /// Returns the target of each step, from the older copy.
     fn targets(&self, rows: &StepTensors) -> candle_core::Result<Tensor> {
         let n = rows.rewards.dims1()?;
         let piece = |start: usize| {

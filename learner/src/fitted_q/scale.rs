@@ -1,31 +1,33 @@
-//! What a network that is fitted to a whole log sees, and what it says.
+//! The scales of the inputs and outputs of a network that is fitted to a whole log.
 
 use rollmesh_core::estimate::Transitions;
 
-/// How far from 0 an observation is at most, for those that are nearly always the same.
+/// Maximum distance of a scaled observation from 0; it matters for numbers that are nearly constant.
 const FARTHEST: f64 = 10.0;
-/// What an end costs at least, so that the scale of values is bounded: a horizon of a thousand steps.
+/// Minimum of 1 minus the discount and the chance to continue, so that the scale of values is bounded: a horizon of a
+/// thousand steps.
 const LEAST_END: f64 = 1e-3;
 
-/// Observations around 0, and values around 1, are what initial weights and learning rates are made for.
+/// The scales of observations and values. Initial weights and learning rates suit observations around 0 and values
+/// around 1.
 #[derive(Clone, Debug)]
 pub(super) struct Scale {
-    /// Of each number of an observation, its mean.
+    /// The mean of each number of an observation.
     center: Vec<f32>,
-    /// Of each number of an observation, its standard deviation or a little more.
+    /// The standard deviation of each number of an observation, or a little more.
     width: Vec<f32>,
-    /// What the network calls 1.
+    /// The value for which the network outputs 1.
     pub(super) value: f32,
 }
 
 impl Scale {
-    /// Everything as it is.
+    /// Returns the scale that changes nothing.
     pub(super) fn none(obs_len: usize) -> Self {
         Self { center: vec![0.0; obs_len], width: vec![1.0; obs_len], value: 1.0 }
     }
 
-    /// By the spread of a log's observations, and by what its usual reward is worth until the discount, or an end as often as
-    /// in the log, cuts it off.
+    /// Returns the scale of a log: the spread of its observations, and the value of a constant reward of the usual
+    /// size, with the discount and with as many terminations as in the log.
     pub(super) fn of(transitions: &Transitions, gamma: f64) -> Self {
         let n = transitions.len() as f64;
         let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / n;
@@ -49,7 +51,7 @@ impl Scale {
     }
 }
 
-/// What can be divided by.
+/// Returns the width if it is a valid divisor, else 1.
 fn usable(width: f64) -> f32 {
     let width = width as f32;
     if width.is_normal() { width } else { 1.0 }

@@ -1,11 +1,11 @@
-//! Values of a chain that are known.
+//! Fits to a chain whose values are known.
 
 use super::*;
 
 const GAMMA: f64 = 0.9;
 
-/// Two states, as one-hot rows. Action 0 stays and pays 1 in state 0, action 1 goes to the other state and pays nothing;
-/// state 1 ends with 2, whatever is done. The policy stays with probability 0.75.
+/// Returns the steps of two states, as one-hot rows. Action 0 stays and pays 1 in state 0, action 1 goes to the other
+/// state and pays nothing; state 1 ends with 2 for any action. The policy stays with probability 0.75.
 fn chain() -> Transitions {
     let mut chain = Transitions { obs_len: 2, num_actions: 2, ..Transitions::default() };
     for (state, action, reward, next, ends) in
@@ -61,7 +61,7 @@ fn values_of_a_chain_are_found() {
     }
 }
 
-/// What a fit must not depend on: in which units observations and rewards are, and how many settings suit them.
+/// A fit must not depend on the units of observations and rewards.
 #[test]
 fn a_log_is_fitted_in_any_units() {
     let v = (0.75 + 0.45) / (1.0 - 0.675);

@@ -35,10 +35,10 @@ use workers::Workers;
 
 use crate::{inline_run::InlineRunError, policy_file::PolicyFile};
 
-/// Dashboards are sent what has changed this often, and workers are checked.
+/// The interval in which dashboards are sent changes and workers are checked.
 const TEND_EVERY: Micros = Micros::from_millis(100);
 
-/// What a hub in a page asks of its shell.
+/// The effects that a hub in a page asks its shell for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HubOutput {
     /// Send a frame to the peer of a port.
@@ -60,7 +60,7 @@ pub enum HubOutput {
         /// The port.
         port: PortId,
     },
-    /// A run has ended that has learned something.
+    /// A run that has learned something has ended.
     Trained {
         /// Its number.
         run: u32,
@@ -87,7 +87,7 @@ pub struct InlineHub {
     batch: Option<TrainRows>,
     /// The fragment to draw.
     drawing: Option<Box<ClipJob>>,
-    /// Whether people see no dashboard.
+    /// True while the page is hidden.
     is_hidden: bool,
     outputs: VecDeque<HubOutput>,
     now: Micros,
@@ -146,7 +146,7 @@ impl InlineHub {
         let mut bytes = [role.to_wire(); 32];
         bytes[..4].copy_from_slice(&port.0.to_le_bytes());
         let token = Token::new(bytes);
-        // All workers are the program's own: what they make needs no audit.
+        // All workers are the program's own, so their fragments need no audit.
         let child = child.or_else(|| (role == Role::Worker).then_some(u32::MAX - port.0));
         let id = self.hub.tokens.add(&token, TokenGrant { role, child, expires: None });
         self.ports.insert(port, Port::new(role, id));
@@ -156,7 +156,7 @@ impl InlineHub {
     /// Begins a run. Returns its number.
     ///
     /// # Errors
-    /// [`InlineRunError`] names what is wrong; the run before it stays then.
+    /// [`InlineRunError`] names the problem; the earlier run stays then.
     pub fn start(&mut self, config: RunConfig, now: Micros) -> Result<u32, InlineRunError> {
         self.set_time(now);
         let run = self.hub.run.as_ref();
@@ -260,7 +260,7 @@ impl InlineHub {
         let run = self.hub.run.as_mut().filter(|run| run.state().number() == job.run());
         let clip = run.map(|run| run.draw(&job));
         self.set_time(clock());
-        // What was to be drawn of an earlier run is forgotten with that.
+        // This also discards a fragment of an earlier run that was to be drawn.
         clip.into_iter().for_each(|clip| self.hub.handle_clip(clip));
         self.settle();
     }
@@ -301,7 +301,7 @@ impl InlineHub {
     fn handle_message(&mut self, port: PortId, message: Message) {
         let Some(known) = self.ports.get(&port) else { return };
         let Some(peer) = known.peer else {
-            // The inbox lets nothing else through.
+            // The inbox admits no other message before it.
             let Message::Hello(hello) = message else { return };
             return self.greet(port, &hello);
         };
@@ -370,7 +370,7 @@ impl InlineHub {
         self.hub.reply(peer, kind, request, done);
     }
 
-    /// Executes what follows from an event, and shows it to dashboards.
+    /// Executes the effects of an event, and updates dashboards.
     fn settle(&mut self) {
         while let Some(effect) = self.hub.poll_effect() {
             match effect {
@@ -383,7 +383,7 @@ impl InlineHub {
                 HubEffect::Draw(job) => self.drawing = Some(job),
                 HubEffect::Step(RunStep::End(end)) => self.end_run(end),
                 HubEffect::Step(RunStep::Begin) => self.hub.begin_iteration(),
-                // There is nothing to save and no queue, no batch is for a caller, and only workers of the page itself take part.
+                // A page has no checkpoints, no queue, no batches for a caller, and only its own workers.
                 HubEffect::Step(RunStep::Save | RunStep::RollBack(_))
                 | HubEffect::Consume(Ok(_))
                 | HubEffect::Quarantine { .. }

@@ -39,7 +39,7 @@ impl Port {
     /// Reads a frame. Returns the message that it completes.
     ///
     /// # Errors
-    /// How the peer has broken the protocol; the port must be closed then.
+    /// The peer's violation of the protocol; the port must be closed then.
     pub(super) fn receive(&mut self, frame: &[u8]) -> Result<Option<Message>, String> {
         let is_result = self.inbox.announced(frame).is_some_and(|(kind, _)| kind == Kind::CallResult);
         if is_result && !self.link.0.is_called.get() {
@@ -47,7 +47,7 @@ impl Port {
         }
         let message = self.inbox.handle_frame(frame).map_err(|error| error.to_string())?;
         if let Some(credit) = self.inbox.take_credit_due() {
-            // It is small.
+            // The message is small.
             let _ = self.link.send(&Message::Credit(credit));
         }
         Ok(message)

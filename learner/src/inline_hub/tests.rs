@@ -30,16 +30,16 @@ struct Page {
     hub: InlineHub,
     workers: BTreeMap<PortId, WorkerSession>,
     operator: PortId,
-    /// What the operator was sent.
+    /// The messages to the operator.
     shown: Vec<Message>,
     trained: Vec<(u32, String)>,
     closed: Vec<PortId>,
-    /// What the workers sent.
+    /// The frames that the workers sent.
     said: Vec<Vec<u8>>,
-    /// What ports without a worker were sent.
+    /// The last frames to ports without a worker.
     last: BTreeMap<PortId, FrameBytes>,
     now: Micros,
-    /// How long drawing a fragment takes.
+    /// The time that drawing a fragment takes.
     drawing_takes: Micros,
     drawn: usize,
 }
@@ -100,10 +100,10 @@ impl Page {
         self.ask(&Message::StartRun(StartRun { request: 1, settings: settings.into() }))
     }
 
-    /// Hub and workers work for a millisecond.
+    /// Lets hub and workers work for a millisecond.
     fn work(&mut self) {
         self.now = Micros(self.now.0 + 1_000);
-        // A failed update ends the run, which says so.
+        // A failed update ends the run, which reports it.
         let _ = self.hub.learn(self.now);
         self.draw();
         for (&port, worker) in &mut self.workers {
@@ -156,7 +156,7 @@ impl Page {
     }
 }
 
-/// The hash of the weights that a run learns in one thread.
+/// Returns the hash of the weights that a run learns in one thread.
 fn hash_of(settings: &str) -> String {
     let config = RunConfig::of_wire_settings(settings).expect("settings");
     let mut run = InlineRun::new(1, config, &Registry::builtin(), Kernels::PORTABLE, Micros(0)).expect("a run");
@@ -221,7 +221,7 @@ fn worker_that_is_removed_or_dies_changes_nothing() {
     let worker = ids(&page).expect("a worker");
     assert_eq!(page.ask(&Message::RestartWorker(WorkerRequest { request: 3, worker })), "");
     page.work_until(|page| ids(page).is_some_and(|id| id != worker));
-    // It dies in the middle of a lease, and another one takes its place.
+    // The worker exits in the middle of a lease, and another one takes its place.
     page.work_until(|page| page.workers.values().all(|worker| worker.lease().is_some()));
     let (port, _) = page.workers.pop_first().expect("a worker");
     page.hub.handle_closed(port, "out of memory", page.now);

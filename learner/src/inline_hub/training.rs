@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) struct Training {
     learning: Learning,
-    /// The worker that draws, or what makes it.
+    /// The worker that draws, or its builder.
     painter: Painter,
     /// Workers of the hub itself that take part.
     pub(super) num_workers: u32,
@@ -26,7 +26,7 @@ pub(super) struct Training {
 type Painter = Result<Box<SlotRunner>, Option<Box<RolloutWorkerBuilder>>>;
 
 impl Training {
-    /// Makes a run whose leases begin with the number `first_lease`.
+    /// Creates a run whose leases begin with the number `first_lease`.
     pub(super) fn new(
         numbers: (u32, LeaseId),
         config: RunConfig,
@@ -43,7 +43,7 @@ impl Training {
         self.learning.policy_file()
     }
 
-    /// Draws a fragment, recomputed by a worker that does nothing else.
+    /// Draws a fragment, which a separate worker recomputes.
     pub(super) fn draw(&mut self, job: &ClipJob) -> EnvClip {
         if let Err(builder) = &mut self.painter
             && let Some(builder) = builder.take()
@@ -82,6 +82,6 @@ impl HubRun for Training {
         RunFacts { num_workers: self.num_workers, ..RunFacts::default() }
     }
 
-    /// Its workers are the page's own: there is nothing to undo.
+    /// Does nothing: all workers are the page's own, so no iteration is undone.
     fn keep_for_undoing(&mut self, _: Micros) {}
 }

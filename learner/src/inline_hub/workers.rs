@@ -9,28 +9,29 @@ use rollmesh_core::{
 
 use super::{HubOutput, InlineHub, PortId};
 
-/// Number of consecutive workers that end before they did anything useful after which the hub starts no more.
+/// Maximum number of consecutive workers that end without having done anything useful. After them the hub starts no
+/// more.
 const MAX_FUTILE: u32 = 5;
 
 #[derive(Default)]
 pub(super) struct Workers {
     by_number: BTreeMap<u32, Worker>,
     last: u32,
-    /// Workers that failed since one was useful.
+    /// The number of workers that failed since one was useful.
     futile: u32,
 }
 
 struct Worker {
     port: PortId,
-    /// Another one takes its place if it fails.
+    /// True if another worker takes its place when it fails.
     stays: bool,
 }
 
 impl InlineHub {
-    /// Most workers that a hub starts.
+    /// Maximum number of workers that a hub starts.
     pub const MAX_WORKERS: u32 = 64;
 
-    /// Starts or dismisses workers until the given number is left.
+    /// Starts or dismisses workers until the given number remains.
     ///
     /// # Errors
     /// It is more than [`MAX_WORKERS`](Self::MAX_WORKERS).
@@ -111,7 +112,7 @@ impl InlineHub {
         port.into_iter().for_each(|port| self.lose(port, "it makes no progress", true));
     }
 
-    /// Ends a run that no worker can sample for, if none is on its way.
+    /// Ends a run that no worker can sample for, if none is starting.
     pub(super) fn end_hopeless(&mut self) {
         let is_connected = |(child, _)| self.hub.peer_of_child(child).is_some();
         let expects_worker = !self.staying().all(is_connected);

@@ -1,4 +1,4 @@
-//! Weights by name, as variables that are trained, and the networks made of them.
+//! Weights by name, as variables that are trained, and networks of them.
 
 use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
@@ -22,7 +22,7 @@ impl<'a> Variables<'a> {
         Self { weights, device, kernels, taken: Vec::new() }
     }
 
-    /// The tensor of that name and shape.
+    /// Takes the tensor of that name and shape.
     fn take(&mut self, name: String, shape: &[usize]) -> Result<Var, ModelError> {
         let fits = |tensor: &&weights::Tensor| tensor.shape.iter().map(|&dim| dim as usize).eq(shape.iter().copied());
         let missing = || WeightsError::Missing { wanted: format!("{name} {shape:?}") };
@@ -33,7 +33,7 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// A tensor of weights on the device.
+/// Copies a tensor of weights to the device.
 pub(super) fn to_device(tensor: &weights::Tensor, device: &Device) -> candle_core::Result<Tensor> {
     let shape: Vec<usize> = tensor.shape.iter().map(|&dim| dim as usize).collect();
     Tensor::from_slice(&tensor.values, shape, device)
@@ -46,13 +46,13 @@ pub(crate) struct Network(Vec<Layer>);
 #[derive(Debug)]
 struct Layer {
     kind: LayerKind,
-    /// In the order of [`LayerSpec::tensors`].
+    /// The variables, in the order of [`LayerSpec::tensors`].
     vars: Vec<Var>,
     kernels: Kernels,
 }
 
 impl Network {
-    /// Layers that have been checked, with their weights.
+    /// Creates a network of layers that have been checked, with their weights.
     pub(crate) fn new(variables: &mut Variables<'_>, layers: &[LayerSpec]) -> Result<Self, ModelError> {
         let layers = layers.iter().map(|spec| {
             let vars = spec.tensors().into_iter().map(|(name, shape)| variables.take(name, &shape));
@@ -61,13 +61,13 @@ impl Network {
         Ok(Self(layers.collect::<Result<_, ModelError>>()?))
     }
 
-    /// Outputs `[rows, outputs]` of rows `[rows, inputs]`. Layers with a memory need sequences.
+    /// Returns the outputs `[rows, outputs]` of rows `[rows, inputs]`. Layers with a memory need sequences.
     pub(crate) fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> candle_core::Result<Tensor> {
         self.0.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, memory))
     }
 
-    /// Outputs of single steps of rows, without gradients, and the states `[rows, states]` after them, if there are some
-    /// `before`. A layer's outputs are freed as soon as the next one has them.
+    /// Returns the outputs of single steps of rows, without gradients, and the states `[rows, states]` after them, if
+    /// there are some `before`. A layer's outputs are freed as soon as the next one has them.
     pub(crate) fn infer(&self, x: &Tensor, before: Option<&Tensor>) -> candle_core::Result<(Tensor, Option<Tensor>)> {
         let (mut x, mut after) = (x.clone(), None);
         for layer in &self.0 {
@@ -113,14 +113,15 @@ impl Layer {
         }
     }
 
-    /// One step of all rows without leaving the device: outputs `[rows, cells]`, and the states after it as they were `before`.
+    /// Computes one step of all rows on the device: outputs `[rows, cells]`, and the states after it as they were
+    /// `before`.
     fn step(&self, x: &Tensor, before: &Tensor) -> candle_core::Result<(Tensor, Tensor)> {
         let kernels = self.kernels;
         let tanh = |x: &Tensor| ops::activate(x, Activation::Tanh, kernels);
         // The sigmoid, as far from overflow as tanh is.
         let open = |x: &Tensor| tanh(&x.affine(0.5, 0.0)?)?.affine(0.5, 0.5);
         let part = |sums: &Tensor, cells: usize, k: usize| sums.narrow(1, k * cells, cells)?.contiguous();
-        // The states end with what the layer sees of the previous step. The caller writes that of this step.
+        // The states end with the layer's inputs from the previous step. The caller writes that of this step.
         let seen = |x: &Tensor, own: usize, previous: usize| match previous {
             0 => Ok(x.clone()),
             len => Tensor::cat(&[x, &before.narrow(1, own, len)?], 1),

@@ -1,4 +1,5 @@
-//! What the learner trains: the layers of a [`ModelSpec`], under the names and in the shapes of the acting policies' tensors.
+//! The model in training: the layers of a [`ModelSpec`], under the names and in the shapes of the acting policies'
+//! tensors.
 
 mod layers;
 
@@ -14,12 +15,12 @@ use self::layers::to_device;
 pub(super) use self::layers::{Network, Variables};
 use super::{dist::ActionHead, ops::Steps};
 
-/// What a recurrent model needs to know of rows besides observations. The rows stand step by step: the first steps of
-/// all sequences, then the second steps, and so on. Sequences are sorted by length, the longest first, so that those
-/// that have a step are the first ones, and there are no rows without a step.
+/// The inputs of a recurrent model besides observations. The rows stand step by step: the first steps of all sequences,
+/// then the second steps, and so on. Sequences are sorted by length, the longest first, so that those that have a step
+/// are the first ones, and there are no rows without a step.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
-    /// How many sequences have a first step, a second one, and so on.
+    /// The number of sequences that have a first step, a second one, and so on.
     pub(super) steps: Steps,
     /// States before the first steps, `[sequences, states]`: hidden states, then an LSTM's cells.
     pub(super) states: Tensor,
@@ -28,13 +29,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// All inputs of a memory: `x` `[rows, inputs]`, and those from the steps before.
+    /// Returns all inputs of a memory: `x` `[rows, inputs]`, and those from the steps before.
     fn seen(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         self.previous.as_ref().map_or_else(|| Ok(x.clone()), |previous| Tensor::cat(&[x, previous], 1))
     }
 }
 
-/// Why weights do not make a model, or a model no weights.
+/// An error of creating a model from weights, or weights from a model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
@@ -59,7 +60,7 @@ pub(super) struct ActorCritic {
     state_lens: Vec<usize>,
     /// Numbers of the action mask that a train batch's observations begin with.
     mask_len: usize,
-    /// Everything that is trained, in a fixed order.
+    /// All variables that are trained, in a fixed order.
     variables: Vec<(String, Var)>,
 }
 
@@ -123,7 +124,7 @@ impl ActorCritic {
         Ok(())
     }
 
-    /// All variables as one vector, from tensors with their names, such as gradients.
+    /// Returns all variables as one vector, from tensors with their names, such as gradients.
     ///
     /// # Errors
     /// [`ModelError::Weights`] for tensors of another model.
@@ -151,7 +152,7 @@ impl ActorCritic {
         self.named(version, flat)
     }
 
-    /// The pieces of one vector under the names of the variables they belong to.
+    /// Splits one vector into tensors under the names of its variables.
     ///
     /// # Errors
     /// [`ModelError::Weights`] when a value is not finite.
@@ -178,8 +179,9 @@ impl ActorCritic {
         Ok(Weights::new(version, tensors.collect::<Result<_, ModelError>>()?)?)
     }
 
-    /// Parameters of the distributions of actions, `[rows, inputs]`, and values, `[rows]`, of observations `[rows, obs]`
-    /// that begin with their action masks, if they have some: actions whose number there is 0 are excluded. A recurrent model needs the memory.
+    /// Returns the parameters of the distributions of actions, `[rows, inputs]`, and values, `[rows]`, of observations
+    /// `[rows, obs]` that begin with their action masks, if they have some: actions whose number there is 0 are
+    /// excluded. A recurrent model needs the memory.
     ///
     /// # Errors
     /// When the observations have another shape or the device fails.
@@ -197,8 +199,8 @@ impl ActorCritic {
         Ok((inputs, self.value.forward(&features, None)?.flatten_all()?))
     }
 
-    /// What the heads see, without gradients, of single steps with observations `[rows, obs]`, and the states after them,
-    /// `[rows, states]` as those before. Only a recurrent model has states.
+    /// Returns the inputs of the heads, without gradients, for single steps with observations `[rows, obs]`, and the
+    /// states after them, `[rows, states]` as those before. Only a recurrent model has states.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -210,7 +212,7 @@ impl ActorCritic {
         self.trunk.infer(obs, before)
     }
 
-    /// Parameters of the distributions of actions, `[rows, inputs]`, without gradients.
+    /// Returns the parameters of the distributions of actions, `[rows, inputs]`, without gradients.
     ///
     /// # Errors
     /// When the device fails.
@@ -218,7 +220,7 @@ impl ActorCritic {
         Ok(self.policy.infer(features, None)?.0)
     }
 
-    /// Values, `[rows, 1]`, without gradients.
+    /// Returns the values, `[rows, 1]`, without gradients.
     ///
     /// # Errors
     /// When the device fails.
@@ -226,7 +228,7 @@ impl ActorCritic {
         Ok(self.value.infer(features, None)?.0)
     }
 
-    /// What the policy's outputs mean.
+    /// Returns the distributions of the policy's outputs.
     pub(super) fn head(&self) -> &ActionHead {
         &self.head
     }
@@ -236,12 +238,12 @@ impl ActorCritic {
         self.mask_len
     }
 
-    /// Lengths of the states of a recurrent model.
+    /// Returns the lengths of the states of a recurrent model.
     pub(super) fn state_lens(&self) -> &[usize] {
         &self.state_lens
     }
 
-    /// Everything that is trained, in a fixed order.
+    /// All variables that are trained, in a fixed order.
     pub(super) fn vars(&self) -> Vec<Var> {
         self.variables.iter().map(|(_, var)| var.clone()).collect()
     }
@@ -293,7 +295,7 @@ mod tests {
         }
     }
 
-    /// What acts and what learns are two programs for one function.
+    /// The core and the learner are two implementations of one function.
     #[test]
     fn the_acting_policy_computes_the_same() {
         let activations =

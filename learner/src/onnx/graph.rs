@@ -5,14 +5,14 @@ use super::proto::{
     TensorShape, TensorType, ValueInfo, ValueType,
 };
 
-/// Adds operators and constants. Values go by name; those of operators have new ones.
+/// Adds operators and constants. Values are referred to by name; those of operators get new names.
 #[derive(Default)]
 pub(super) struct GraphBuilder {
     pub(super) graph: Graph,
 }
 
 impl GraphBuilder {
-    /// An operator with one output.
+    /// Adds an operator with one output.
     pub(super) fn op(&mut self, op: &str, inputs: &[&str]) -> String {
         self.op_with(op, inputs, Vec::new())
     }
@@ -22,7 +22,7 @@ impl GraphBuilder {
         output
     }
 
-    /// Pieces of the last dimension with these lengths.
+    /// Splits the last dimension into pieces of these lengths.
     pub(super) fn split<const N: usize>(&mut self, x: &str, lens: [usize; N]) -> [String; N] {
         let lens = self.ints("lengths", &lens.map(|len| len as i64));
         let first = self.fresh("Split");
@@ -34,14 +34,14 @@ impl GraphBuilder {
         self.op_with("Concat", parts, vec![int("axis", 1)])
     }
 
-    /// Rows `[rows, ...]` in another shape, which begins with the number of rows.
+    /// Reshapes rows `[rows, ...]`; the new shape begins with the number of rows, too.
     pub(super) fn reshape(&mut self, x: &str, dims: &[usize]) -> String {
         let dims: Vec<i64> = [-1].into_iter().chain(dims.iter().map(|&dim| dim as i64)).collect();
         let shape = self.ints("shape", &dims);
         self.op("Reshape", &[x, &shape])
     }
 
-    /// A constant of floats, under this name.
+    /// Adds a constant of floats, under this name.
     pub(super) fn floats(&mut self, name: &str, dims: &[usize], values: &[f32]) -> String {
         let raw_data = values.iter().flat_map(|x| x.to_le_bytes()).collect();
         let dims = dims.iter().map(|&dim| dim as i64).collect();

@@ -18,7 +18,7 @@ use self::{
     proto::{IR_VERSION, Model, OPSET, OperatorSet},
 };
 
-/// Why a policy cannot be an ONNX file.
+/// An error of exporting a policy to ONNX.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
@@ -121,7 +121,7 @@ impl Exporter<'_> {
         Ok(())
     }
 
-    /// Observations, normalised with the statistics among the weights.
+    /// Returns the observations, normalised with the statistics among the weights.
     fn normalized(&mut self, obs: String) -> Result<String, OnnxError> {
         let Some(frozen) = FrozenStat::of_weights(self.weights)?.filter(|frozen| frozen.running().n() > 0) else {
             return Ok(obs);
@@ -145,7 +145,7 @@ impl Exporter<'_> {
         Ok(x)
     }
 
-    /// The tensors of a layer as constants.
+    /// Adds the tensors of a layer as constants.
     fn tensors<const N: usize>(&mut self, layer: &LayerSpec) -> Result<[String; N], OnnxError> {
         let mut names = [const { String::new() }; N];
         for (out, (name, shape)) in names.iter_mut().zip(layer.tensors()) {
@@ -214,7 +214,7 @@ impl Exporter<'_> {
         }
     }
 
-    /// Channels are the last dimension before and after, and the first one between.
+    /// Adds a convolution. Channels are the last dimension before and after it, and the first one within.
     fn convolution(&mut self, layer: &LayerSpec, shape: &ConvShape, x: &str) -> Result<String, OnnxError> {
         let ([height, width, channels], [rows, columns]) = (shape.input, shape.places);
         let ([kernel_height, kernel_width], filters) = (shape.kernel, shape.filters);
@@ -229,7 +229,7 @@ impl Exporter<'_> {
         let weight = self.builder.floats(&weight.0, &dims, &transposed);
         let values = self.values(&bias.0, &bias.1)?;
         let bias = self.builder.floats(&bias.0, &bias.1, &values);
-        // Of what the strides leave uncovered nothing is padded.
+        // The remainder that the strides do not cover is not padded.
         let end = |side: usize| {
             let covered = (shape.places[side] - 1) * shape.stride[side] + shape.kernel[side];
             covered.saturating_sub(shape.input[side] + shape.padding[side])
@@ -246,7 +246,7 @@ impl Exporter<'_> {
         Ok(self.builder.reshape(&found, &[rows * columns * filters]))
     }
 
-    /// One step of a memory: the hidden state, and all states after it.
+    /// Adds one step of a memory. Returns the hidden state, and all states after it.
     fn memory(&mut self, layer: &LayerSpec, x: &str, state: &str) -> Result<(String, String), OnnxError> {
         let (cells, previous) = (layer.outputs(), layer.previous().len());
         let (mut x, mut own, mut zeros) = (x.to_owned(), state.to_owned(), None);

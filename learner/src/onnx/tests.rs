@@ -1,4 +1,4 @@
-//! Files, read again.
+//! ONNX files that are read back.
 
 use std::collections::BTreeSet;
 
@@ -45,7 +45,7 @@ fn values_are_defined_before_use_and_weights_keep_their_bits() {
                 values.sort_by(f32::total_cmp);
                 values
             };
-            // Filters stand in another order.
+            // Filters are in another order.
             assert_eq!(sorted(numbers.collect()), sorted(tensor.values.clone()), "{model}: {}", tensor.name);
             assert_eq!(constant.data_type, FLOAT);
         }

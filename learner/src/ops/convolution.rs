@@ -1,4 +1,4 @@
-//! Convolutions of images whose numbers stand by row, column and channel.
+//! Convolutions of images in the order row, column, channel.
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor, bail};
 use rollmesh_core::kernels::{
@@ -8,11 +8,11 @@ use rollmesh_core::kernels::{
 
 use super::{Input, compute, contiguous, matrix::transposed, sum_of_rows};
 
-/// Numbers of the patches that are worked on together, about.
+/// Approximate number of elements of the patches that are processed together.
 const PATCHES: usize = 1 << 16;
 
-/// `[images, places x filters]` for `x` `[images, height x width x channels]`, `w` `[height, width, channels, filters]` of
-/// a patch, `b` `[filters]`.
+/// Returns `[images, places x filters]` for `x` `[images, height x width x channels]`, `w` `[height, width, channels,
+/// filters]` of a patch, `b` `[filters]`.
 pub(in super::super) fn convolution(
     x: &Tensor,
     w: &Tensor,
@@ -46,12 +46,12 @@ struct Convolution {
 }
 
 impl Convolution {
-    /// Images that are worked on together.
+    /// Returns the number of images that are processed together.
     fn block(&self) -> usize {
         (PATCHES / (self.shape.num_patches() * self.shape.patch_len()).max(1)).max(1)
     }
 
-    /// The patches of images, one after the other.
+    /// Returns the patches of images, one after the other.
     fn patches(&self, images: &[f32]) -> Vec<f32> {
         let (inputs, len) = (self.shape.inputs(), self.shape.num_patches() * self.shape.patch_len());
         let mut patches = vec![0.0; images.len() / inputs * len];
@@ -60,7 +60,7 @@ impl Convolution {
         patches
     }
 
-    /// The code here indexes freely.
+    /// Checks the lengths, since the code here indexes without further checks.
     fn check(&self, len: usize, width: usize) -> Result<usize> {
         if !len.is_multiple_of(width) {
             bail!("{len} numbers are no rows of {width} for {:?}", self.shape)
@@ -111,7 +111,7 @@ impl CustomOp3 for Convolution {
 }
 
 impl Convolution {
-    /// Gradient of the images, from that of the outputs and the filters.
+    /// Returns the gradient of the images, from that of the outputs and the filters.
     fn image_grad(&self, grad: Input<'_>, w: Input<'_>) -> Result<(Vec<f32>, Shape)> {
         let Self { shape, kernels } = self;
         let (grad, w) = (grad.numbers()?, w.numbers()?);
@@ -130,8 +130,8 @@ impl Convolution {
         Ok((x_grad, (images, inputs).into()))
     }
 
-    /// Gradient of the filters, from the images and the gradient of the outputs: block after block, and in each the sums in
-    /// the order of the patches.
+    /// Returns the gradient of the filters, from the images and the gradient of the outputs: block after block, and in
+    /// each the sums in the order of the patches.
     fn filter_grad(&self, x: Input<'_>, grad: Input<'_>) -> Result<(Vec<f32>, Shape)> {
         let Self { shape, kernels } = self;
         let (x, grad) = (x.numbers()?, grad.numbers()?);

@@ -11,9 +11,10 @@ use rollmesh_core::{
 
 use super::{Input, Steps, compute, matrix::Matrix, product_of, sum_of_rows};
 
-/// Hidden states `[rows, hidden]` after each row. `x` `[rows, 3 hidden]` is what the inputs add to the gates (reset, update,
-/// candidate), `w` `[hidden, 3 hidden]` and `b` `[3 hidden]` what hidden states do, `states` `[sequences, hidden]` are hidden
-/// states before the first step. The states get no gradient: it ends where a sequence begins.
+/// Returns the hidden states `[rows, hidden]` after each row. `x` `[rows, 3 hidden]` are the inputs' terms of the gates
+/// (reset, update, candidate), `w` `[hidden, 3 hidden]` and `b` `[3 hidden]` weigh the hidden states, `states`
+/// `[sequences, hidden]` are hidden states before the first step. The states get no gradient: it ends where a sequence
+/// begins.
 pub(in super::super) fn gru(
     x: &Tensor,
     w: &Tensor,
@@ -56,7 +57,7 @@ impl CustomOp3 for GruRecurrence {
         let (x, w, states) = (Matrix::of(x, x_layout)?, Matrix::of(w, w_layout)?, Matrix::of(states, states_layout)?);
         let (hidden, rows) = (states.columns, x.rows);
         let fits = (w.rows, w.columns, x.columns) == (hidden + 1, 3 * hidden, 3 * hidden);
-        // The code below indexes freely.
+        // The code below indexes without further checks.
         if hidden == 0 || !fits || !self.steps.are_of(rows, states.rows) {
             let shape = |matrix: Matrix<'_>| (matrix.rows, matrix.columns);
             bail!("gru of {:?}, {:?}, {:?} in {:?}", shape(x), shape(w), shape(states), self.steps)
@@ -101,7 +102,8 @@ impl CustomOp3 for GruRecurrence {
 }
 
 impl GruRecurrence {
-    /// A row's step: from the inputs' and the hidden states' part of the gates to the trace, and to the state after the row.
+    /// Computes a row's step: from the inputs' and the hidden states' part of the gates to the trace, and to the state
+    /// after the row.
     fn step(&self, x: &[f32], sums: &[f32], trace: &mut [f32], h: &mut [f32]) {
         let hidden = h.len();
         let (after, rest) = trace.split_at_mut(hidden);
@@ -122,8 +124,8 @@ impl GruRecurrence {
 }
 
 impl GruRecurrence {
-    /// Gradients `[rows, 4 hidden]` of the sums of both gates, of the candidates' inputs and of the hidden states' part of these,
-    /// from the trace alongside the gradient of the hidden states.
+    /// Returns the gradients `[rows, 4 hidden]` of the sums of both gates, of the candidates' inputs and of the hidden
+    /// states' part of these, from the trace alongside the gradient of the hidden states.
     fn gradients(&self, [trace, w, states]: [Input<'_>; 3]) -> Result<(Vec<f32>, Shape)> {
         let Self { steps, kernels } = self;
         let (trace, w) = (trace.matrix()?, w.matrix()?);
@@ -167,9 +169,9 @@ impl GruRecurrence {
     }
 }
 
-/// A row's step backwards: from its trace with the gradient of its hidden states, the hidden states before it, and the
-/// gradients that those after it have from later steps, to the gradients of its sums; `h_grad` becomes that of the hidden
-/// states before it, without what comes through the gates.
+/// Computes a row's step backwards: from its trace with the gradient of its hidden states, the hidden states before it,
+/// and the gradients that those after it have from later steps, to the gradients of its sums; `h_grad` becomes that of
+/// the hidden states before it, without the part through the gates.
 fn step_back(traced: &[f32], h_before: &[f32], grads: &mut [f32], h_grad: &mut [f32]) {
     let hidden = h_grad.len();
     let at = |k: usize| &traced[k * hidden..][..hidden];
@@ -203,7 +205,7 @@ mod tests {
         assert!(gap < 1e-6, "{a} {b}");
     }
 
-    /// The same with candle's own operations, one sequence after the other.
+    /// Computes the same with candle's own operations, one sequence after the other.
     fn reference(x: &Tensor, w: &Tensor, b: &Tensor, states: &Tensor, lens: &[usize], steps: &Steps) -> Result<Tensor> {
         let mut outputs = vec![None; x.dim(0)?];
         let blocks: Vec<_> = steps.blocks().collect();

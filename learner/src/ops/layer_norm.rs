@@ -5,8 +5,8 @@ use rollmesh_core::kernels::nets;
 
 use super::{compute, contiguous, sum_of_rows};
 
-/// Each row of `x` `[rows, width]` minus its mean, divided by its standard deviation, times `weight` `[width]`, plus `bias`
-/// `[width]`.
+/// Returns each row of `x` `[rows, width]` minus its mean, divided by its standard deviation, times `weight` `[width]`,
+/// plus `bias` `[width]`.
 pub(in super::super) fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     if x.device().is_cpu() {
         return x.contiguous()?.apply_op3(weight, bias, LayerNorm);

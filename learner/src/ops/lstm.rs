@@ -12,18 +12,18 @@ use rollmesh_core::{
 
 use super::{Input, compute, matrix::Matrix, product_of};
 
-/// How many sequences have a first step, a second one, and so on: never more than before.
+/// The number of sequences that have a first step, a second one, and so on: never more than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Steps(Vec<usize>);
 
 impl Steps {
-    /// Of sequences of these lengths, the longest first.
+    /// Returns the steps of sequences of these lengths, the longest first.
     pub(in super::super) fn of_lengths(lens: &[usize]) -> Self {
         let longest = lens.first().copied().unwrap_or(0);
         Self((0..longest).map(|step| lens.partition_point(|&len| len > step)).collect())
     }
 
-    /// Where the rows of each step begin, and how many they are.
+    /// Returns the first row and the number of rows of each step.
     pub(super) fn blocks(&self) -> impl Iterator<Item = (usize, usize)> {
         let mut start = 0;
         self.0.iter().map(move |&n| {
@@ -32,7 +32,7 @@ impl Steps {
         })
     }
 
-    /// Of each row, where the state before it is among the first states and then those after each row.
+    /// Returns, for each row, the index of the state before it in the first states followed by those after each row.
     pub(super) fn before(&self) -> Vec<u32> {
         let sequences = self.0.first().copied().unwrap_or(0);
         let mut before = Vec::new();
@@ -46,9 +46,10 @@ impl Steps {
     }
 }
 
-/// Hidden states `[rows, hidden]` after each row. `x` `[rows, 4 hidden]` is what the inputs add to the gates (input,
-/// forget, candidate, output), `w` `[hidden, 4 hidden]` what hidden states do, `states` `[sequences, 2 hidden]` are hidden
-/// states and cells before the first step. The states get no gradient: it ends where a sequence begins.
+/// Returns the hidden states `[rows, hidden]` after each row. `x` `[rows, 4 hidden]` are the inputs' terms of the gates
+/// (input, forget, candidate, output), `w` `[hidden, 4 hidden]` weighs the hidden states, `states` `[sequences, 2
+/// hidden]` are hidden states and cells before the first step. The states get no gradient: it ends where a sequence
+/// begins.
 pub(in super::super) fn lstm(
     x: &Tensor,
     w: &Tensor,
@@ -133,7 +134,7 @@ impl CustomOp3 for LstmRecurrence {
 }
 
 impl LstmRecurrence {
-    /// A row's step: sums become gates, and the states those after the row.
+    /// Computes a row's step: sums become gates, and the states those after the row.
     fn step(&self, gates: &mut [f32], h: &mut [f32], c: &mut [f32]) {
         let hidden = h.len();
         let (both, rest) = gates.split_at_mut(2 * hidden);
@@ -156,7 +157,7 @@ impl Steps {
         (self.0.iter().sum(), self.0.first().copied().unwrap_or(0)) == (rows, sequences)
     }
 
-    /// The code above and below indexes freely.
+    /// Checks the shapes, since the code above and below indexes without further checks.
     fn check(&self, x: Matrix<'_>, w: Matrix<'_>, states: Matrix<'_>) -> Result<()> {
         let hidden = w.rows;
         let fits = hidden > 0
@@ -168,8 +169,9 @@ impl Steps {
     }
 }
 
-/// A row's step backwards: from its trace with the gradient of its hidden states, the cells before it, and the gradients that
-/// the states after it have from later steps, to the gradient of its gates' sums; `c_grad` becomes that of the cells before it.
+/// Computes a row's step backwards: from its trace with the gradient of its hidden states, the cells before it, and the
+/// gradients that the states after it have from later steps, to the gradient of its gates' sums; `c_grad` becomes that
+/// of the cells before it.
 fn step_back(traced: &[f32], c_before: &[f32], h_grad: &[f32], grads: &mut [f32], c_grad: &mut [f32]) {
     let hidden = c_grad.len();
     let at = |k: usize| &traced[k * hidden..][..hidden];
@@ -190,7 +192,7 @@ fn step_back(traced: &[f32], c_before: &[f32], h_grad: &[f32], grads: &mut [f32]
 }
 
 impl LstmRecurrence {
-    /// Gradient of what is added to the gates, from the trace alongside the gradient of the hidden states.
+    /// Returns the gradient of the sums of the gates, from the trace alongside the gradient of the hidden states.
     fn gradients(&self, [trace, w, states]: [Input<'_>; 3]) -> Result<(Vec<f32>, Shape)> {
         let Self { steps, kernels } = self;
         let (trace, w) = (trace.matrix()?, w.matrix()?);
@@ -237,7 +239,7 @@ mod tests {
         assert!(gap < 1e-6, "{a} {b}");
     }
 
-    /// The same with candle's own operations, one sequence after the other.
+    /// Computes the same with candle's own operations, one sequence after the other.
     fn reference(x: &Tensor, w: &Tensor, states: &Tensor, lens: &[usize], steps: &Steps) -> Tensor {
         let hidden = w.dim(0).unwrap();
         let mut outputs = vec![None; x.dim(0).unwrap()];

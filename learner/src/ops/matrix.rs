@@ -1,4 +1,4 @@
-//! Matrix products in one fixed order of sums, whatever the processor.
+//! Matrix products in one fixed order of sums on every processor.
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ impl<'a> Matrix<'a> {
         Self { rows: self.columns, columns: self.rows, strides: (column_stride, row_stride), ..self }
     }
 
-    /// All elements, row by row.
+    /// Returns all elements, row by row.
     pub(super) fn row_major(&self) -> Cow<'a, [f32]> {
         let (row_stride, column_stride) = self.strides;
         if column_stride == 1 && row_stride == self.columns {
@@ -59,7 +59,7 @@ pub(super) fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32
     Matrix { values, rows, columns, strides: (columns, 1) }.transposed().row_major().into_owned()
 }
 
-/// The product of two matrices, each sum begun with the bias of its column and in the order of `a`'s columns.
+/// Returns the product of two matrices, each sum begun with the bias of its column and in the order of `a`'s columns.
 pub(super) fn product(kernels: &Kernels, a: Matrix<'_>, b: Matrix<'_>, bias: &[f32]) -> Result<(Vec<f32>, Shape)> {
     if a.columns != b.rows || b.columns != bias.len() {
         let (a, b) = ((a.rows, a.columns), (b.rows, b.columns));

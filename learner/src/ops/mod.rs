@@ -1,10 +1,10 @@
-//! Operations of candle's autograd that are made for the CPU: the linear layer, convolutions, activations, the recurrence of
-//! an LSTM, sums and exponentials.
+//! Operations of candle's autograd, implemented for the CPU: the linear layer, convolutions, activations, the
+//! recurrence of an LSTM, sums and exponentials.
 //!
-//! candle's own take the widest vectors that the processor has and share products among its cores: their bits depend on
-//! both. These run on the calling thread and add up in one order, in the kernels of the acting policies, so a learner's
-//! weights have the same bits on every machine. On a GPU candle's operations are used, and the recurrence goes through the
-//! CPU.
+//! candle's own operations use the widest vectors of the processor and share products among its cores: their bits
+//! depend on both. These run on the calling thread and add up in one order, in the kernels of the acting policies, so a
+//! learner's weights have the same bits on every machine. On a GPU candle's operations are used, and the recurrence
+//! goes through the CPU.
 
 mod convolution;
 mod gru;
@@ -25,7 +25,7 @@ pub(super) use self::{
     sums::{exp, log_softmax, mean_all, sum_all, sum_last},
 };
 
-/// `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
+/// Returns `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
 pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Result<Tensor> {
     if x.device().is_cpu() {
         return x.apply_op3(w, b, Linear(kernels));
@@ -34,7 +34,7 @@ pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Re
     x.contiguous()?.matmul(w)?.broadcast_add(b)
 }
 
-/// Every element through a function.
+/// Applies a function to every element.
 pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> Result<Tensor> {
     match activation {
         Activation::Linear => Ok(x.clone()),
@@ -208,7 +208,7 @@ mod tests {
         assert!(gap < 1e-6, "{a} {b}");
     }
 
-    /// The same layer with candle's own operations is the reference for values and gradients.
+    /// The reference for values and gradients is the same layer with candle's own operations.
     #[test]
     fn layer_and_gradients_equal_candles() {
         let x = var(&[0.5, -1.0, 2.0, 0.1, 0.2, -0.3], (3, 2));

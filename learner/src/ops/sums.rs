@@ -9,27 +9,27 @@ use super::{compute, contiguous};
 /// Partial sums.
 const LANES: usize = 16;
 
-/// Sums over the last dimension.
+/// Returns the sums over the last dimension.
 pub(crate) fn sum_last(x: &Tensor) -> Result<Tensor> {
     if x.device().is_cpu() { x.contiguous()?.apply_op1(SumsOp { keeps: x.rank() - 1 }) } else { x.sum(D::Minus1) }
 }
 
-/// The sum of all elements, without dimension.
+/// Returns the sum of all elements, without dimension.
 pub(crate) fn sum_all(x: &Tensor) -> Result<Tensor> {
     if x.device().is_cpu() { x.contiguous()?.apply_op1(SumsOp { keeps: 0 }) } else { x.sum_all() }
 }
 
-/// The mean of all elements, without dimension.
+/// Returns the mean of all elements, without dimension.
 pub(crate) fn mean_all(x: &Tensor) -> Result<Tensor> {
     sum_all(x)?.affine(1.0 / x.elem_count() as f64, 0.0)
 }
 
-/// e to the power of every element.
+/// Returns e to the power of every element.
 pub(crate) fn exp(x: &Tensor) -> Result<Tensor> {
     if x.device().is_cpu() { x.contiguous()?.apply_op1(Exp) } else { x.exp() }
 }
 
-/// Logarithms of the probabilities that logits `[rows, values]` stand for.
+/// Returns the logarithms of the probabilities that logits `[rows, values]` stand for.
 pub(crate) fn log_softmax(logits: &Tensor) -> Result<Tensor> {
     if logits.device().is_cpu() {
         return logits.contiguous()?.apply_op1(LogSoftmax);
@@ -40,7 +40,7 @@ pub(crate) fn log_softmax(logits: &Tensor) -> Result<Tensor> {
     shifted.broadcast_sub(&log_sum)
 }
 
-/// Every sixteenth element together, and then these sums in order.
+/// Adds up every sixteenth element, and then these sums in order.
 fn sum(values: &[f32]) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let (chunks, rest) = values.as_chunks::<LANES>();

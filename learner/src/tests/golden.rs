@@ -120,7 +120,7 @@ impl GoldenCase {
     }
 }
 
-/// A space of actions as the scripts write it.
+/// Reads a space of actions in the scripts' format.
 fn space(space: &Value) -> Space {
     if let Some(parts) = space["parts"].as_array() {
         return Space::Tuple(parts.iter().map(self::space).collect());

@@ -13,7 +13,7 @@ use rollmesh_core::{
 
 use super::super::{test_support::*, *};
 
-/// The whole loss, put together from what is said of it.
+/// Returns the whole loss, computed from its parts in the statistics.
 fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coeff, kl_coeff]: [f64; 3]) -> f64 {
     let stats = learner.compute_gradients(batch).unwrap().1;
     stats.policy_loss + vf_loss_coeff * stats.vf_loss - entropy_coeff * stats.entropy + kl_coeff * stats.kl
@@ -72,7 +72,7 @@ fn ppo() -> PpoConfig {
         common: CommonConfig { vf_loss_coeff: 0.7, grad_clip: None, ..PpoConfig::default().common },
         entropy_coeff: 0.3,
         kl_coeff: 0.2,
-        // Differences see no corner.
+        // Differences are wrong at the corner of the clipped loss.
         clip_param: 100.0,
         ..PpoConfig::default()
     }

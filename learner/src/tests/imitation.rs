@@ -16,14 +16,14 @@ fn learner(config: MarwilConfig) -> Learner {
     new_learner(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
-/// How much more likely the action of each context's number is, as a difference of logits.
+/// Returns the preference for the action with each context's number, as a difference of logits.
 fn preferences(learner: &Learner) -> [f32; 2] {
     let contexts = candle_core::Tensor::new(&[[0f32, 1.0], [1.0, 0.0]], &Device::Cpu).unwrap();
     let logits = learner.model.forward(&contexts, None).unwrap().0.to_vec2::<f32>().unwrap();
     [logits[0][0] - logits[0][1], logits[1][1] - logits[1][0]]
 }
 
-/// Rows of the bandit whose actions paid, with nothing but observations and actions.
+/// Returns rows of the bandit whose actions paid, with only observations and actions.
 fn expert(seed: u64) -> SampleBatch {
     let batch = bandit(256, seed);
     let rewards = batch.get(ADVANTAGES).unwrap();
@@ -114,7 +114,7 @@ fn policies_say_what_they_take() {
     assert_eq!((config.common.vf_loss_coeff, config.beta), (0.25, 0.5));
 }
 
-/// What a clone of behaviour in these spaces says of a batch of such rows.
+/// Returns the error of behaviour cloning in these spaces for such rows.
 fn refusal<T>(spaces: &EnvSpaces, obs: &[f32], actions: &[T]) -> Option<String>
 where
     T: Element,

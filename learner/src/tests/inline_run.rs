@@ -1,4 +1,4 @@
-//! Runs in one thread beyond the synchronous ones that other builds repeat.
+//! Runs in one thread, apart from the synchronous ones that other builds repeat.
 
 use rollmesh_core::{
     group::SamplingMode, kernels::Kernels, protocol::Phase, run::RunConfig, time::Micros, worker::Registry,

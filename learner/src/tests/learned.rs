@@ -26,7 +26,7 @@ pub(crate) struct Trained {
 }
 
 impl Trained {
-    /// The settings of the run.
+    /// Returns the settings of the run.
     pub(crate) fn run(&self) -> RunConfig {
         RunConfig::new("CartPole-v1").merged(&self.config).expect("settings of a run")
     }
@@ -47,7 +47,7 @@ impl Learned {
 }
 
 impl LearnedRun {
-    /// The hash of the weights that a worker learns with these kernels.
+    /// Returns the hash of the weights that a worker learns with these kernels.
     pub(crate) fn learn(&self, kernels: Kernels, register: fn(&mut PolicyRegistry)) -> String {
         let mut registry = Registry::builtin();
         register(&mut registry.policies);

@@ -1,4 +1,4 @@
-//! Small tasks that every algorithm solves, and one that takes memory.
+//! Small tasks that every algorithm solves, and one that needs memory.
 
 use candle_core::Device;
 use rollmesh_core::{
@@ -16,10 +16,10 @@ use super::super::{test_support::*, *};
 
 /// Steps of an episode in the memory task.
 const EPISODE: usize = 5;
-/// Of the LSTMs here.
+/// Width of the LSTMs here.
 const HIDDEN: usize = 8;
 
-/// Observations of a batch, in sequences of episodes, with empty actions.
+/// Returns the observations of a batch, in sequences of episodes, with empty actions.
 fn observations(obs: Vec<f32>, width: u32, action: Column) -> SampleBatch {
     let rows = action.rows();
     let episodes = rows.div_ceil(EPISODE);
@@ -38,7 +38,7 @@ fn observations(obs: Vec<f32>, width: u32, action: Column) -> SampleBatch {
     learnable(SampleBatch::from_parts(parts).unwrap(), &vec![0.0; rows], &vec![0.0; rows])
 }
 
-/// Lets the learner's own model act on observations and gives what is learned from, and the sum of the rewards.
+/// Lets the learner's own model act on observations and returns the batch to learn from, and the sum of the rewards.
 fn experience<D: Distribution>(
     learner: &mut Learner,
     batch: &SampleBatch,
@@ -85,7 +85,7 @@ fn ppo(lr: f64) -> AlgorithmConfig {
     PpoConfig { common, minibatch_size: 64, ..PpoConfig::default() }.into()
 }
 
-/// Share of right answers in a bandit of two contexts after some updates.
+/// Returns the share of right answers in a bandit of two contexts after some updates.
 fn bandit_after(algorithm: AlgorithmConfig, updates: u64) -> f32 {
     let mut learner =
         new_learner(algorithm, &discrete(2, 2), 1, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap();
@@ -110,7 +110,7 @@ fn every_algorithm_learns_a_bandit() {
     }
 }
 
-/// Distance from a target that depends on the observation, of actions from a normal distribution.
+/// Returns the distance from a target that depends on the observation, of actions from a normal distribution.
 fn distance_after(algorithm: AlgorithmConfig, updates: u64) -> f32 {
     let mut learner = new_learner(
         algorithm,
@@ -143,7 +143,7 @@ fn continuous_actions_find_their_target() {
     }
 }
 
-/// Share of episodes at whose end the action is what the first observation was.
+/// Returns the share of episodes whose last action equals the first observation.
 fn recall_after(weights: &Weights, updates: u64) -> f32 {
     let episodes = 60;
     let mut learner = new_learner(ppo(0.01), &discrete(2, 2), 1, weights, Device::Cpu, Kernels::PORTABLE).unwrap();

@@ -1,4 +1,4 @@
-//! Promises of all algorithms and models.
+//! Guarantees of all algorithms and models.
 
 mod golden;
 mod gradients;

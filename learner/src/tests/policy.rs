@@ -54,7 +54,7 @@ fn a_step_is_the_gradient_and_its_application() {
     }
 }
 
-/// Stashed in the middle of training, as policy maps and checkpoints do.
+/// The policy is stashed during training, as by policy maps and checkpoints.
 #[test]
 fn a_restored_policy_resumes_bit_identically() {
     for algorithm in algorithms() {
@@ -175,7 +175,7 @@ fn bad_numbers_are_skipped_twice_and_then_an_error() {
     assert_ne!(bits(policy.weights()), good);
 }
 
-/// A policy may be used after training ended: it starts anew from the last good weights.
+/// A policy may be used after training has diverged: it restarts from the last good weights.
 #[test]
 fn weights_that_are_not_finite_leave_the_good_ones() {
     let common = CommonConfig { lr: 1e39, ..PolicyGradientConfig::a2c().common };
@@ -186,7 +186,7 @@ fn weights_that_are_not_finite_leave_the_good_ones() {
     assert!(policy.compute_gradients(&bandit(50, 1)).unwrap().1["policy_loss"].is_finite());
 }
 
-/// A worker hands its train batch over in minibatches: ratios start from when actions were taken.
+/// A worker passes its train batch in minibatches: ratios start from the policy that took the actions.
 #[test]
 fn ppo_clips_over_several_calls() {
     let config = r#"{"lr": 0.05, "num_sgd_iter": 1, "sgd_minibatch_size": 1000, "anneal_over_env_steps": null}"#;
@@ -226,7 +226,7 @@ fn policies_are_made_by_name() {
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
     for name in ["pg", "a2c", "ppo"] {
         let mut policy = registered(name, &context).unwrap();
-        // A worker that only acts makes the same rows.
+        // A worker that only acts samples the same rows.
         let acting = PolicyRegistry::builtin().spec(name).unwrap().make(&context).unwrap();
         assert_eq!(acting.postprocessing(), policy.postprocessing(), "{name}");
         let before = policy.weights().clone();
@@ -251,7 +251,7 @@ fn a_users_policy_of_the_same_name_stays() {
     assert!(policies.spec("a2c").is_ok() && policies.spec("pg").is_ok());
 }
 
-/// What would follow the end of a batch counts for nothing without a critic.
+/// Without a critic the state after the end of a batch has the value 0.
 #[test]
 fn values_without_a_critic_are_zero() {
     let context = PolicyContext::new(discrete(2, 2), 1, Kernels::PORTABLE);
@@ -264,7 +264,7 @@ fn values_without_a_critic_are_zero() {
     }
 }
 
-/// Lets a recurrent policy act on some sequences and gives the rows, as a worker would.
+/// Lets a recurrent policy act on some sequences and returns the rows, as a worker would.
 fn sequences(policy: &mut dyn Policy, lens: &[i32]) -> SampleBatch {
     let floats = |values: Vec<f32>, width: u32| Column::from(ColumnData::new(values, RowShape::vector(width)).unwrap());
     let [hidden, cells] = *policy.state_lens() else { panic!("no LSTM") };
@@ -304,7 +304,7 @@ fn sequences(policy: &mut dyn Policy, lens: &[i32]) -> SampleBatch {
     learnable(SampleBatch::from_parts(parts).unwrap(), &all_logp, &rewards)
 }
 
-/// With an LSTM, for two continuous actions.
+/// Creates a policy with an LSTM, for two continuous actions.
 fn recurrent(name: &str, config: &str) -> Box<dyn Policy> {
     let model =
         r#"{"model": {"fcnet_hiddens": [7], "use_lstm": true, "lstm_cell_size": 5}}"#.parse::<Config>().unwrap();
@@ -329,7 +329,7 @@ fn steps_and_states_of_recurrent_policies_are_as_exact() {
     }
 }
 
-/// What acts and what learns are two programs for one function.
+/// The core and the learner are two implementations of one function.
 #[test]
 fn a_recurrent_policy_learns_from_what_it_did() {
     let mut policy = recurrent("ppo", r#"{"num_sgd_iter": 1, "lr": 0.01}"#);

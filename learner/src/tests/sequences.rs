@@ -14,7 +14,7 @@ fn learner(algorithm: impl Into<AlgorithmConfig>) -> Learner {
     new_learner(algorithm, &discrete(3, 3), 1, &lstm_weights(3, 4, 3), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
-/// Whatever stands in the rows between sequences has no part in the loss.
+/// The rows between sequences have no part in the loss.
 #[test]
 fn padding_is_never_learned_from() {
     let batch = batch(&Space::Discrete { n: 3 });
@@ -40,7 +40,7 @@ fn padding_is_never_learned_from() {
     }
 }
 
-/// What a sequence says does not depend on its neighbours.
+/// The gradient of a sequence does not depend on its neighbours.
 #[test]
 fn the_gradient_is_the_mean_over_all_steps() {
     let batch = batch(&Space::Discrete { n: 3 });

@@ -16,7 +16,7 @@ fn flag(x: bool) -> f32 {
     f32::from(u8::from(x))
 }
 
-/// Wants two things at the same time: the choice that the observation names, and the number that it shows.
+/// An environment whose action has two parts: the choice that the observation names, and the number that it shows.
 #[derive(Clone, Default)]
 struct Aim {
     choice: bool,
@@ -59,7 +59,7 @@ impl Env for Aim {
     }
 }
 
-/// Some of four doors are open, and the last open one pays. Closed doors cannot be chosen.
+/// An environment of four doors: some are open, and the last open one pays. Closed doors cannot be chosen.
 #[derive(Clone, Default)]
 struct Doors {
     open: [bool; 4],
@@ -103,7 +103,7 @@ impl Env for Doors {
     }
 }
 
-/// One of two actions pays in an episode. Nothing but its reward says which.
+/// An environment where one of two actions pays in an episode. Only its reward shows which.
 #[derive(Clone, Default)]
 struct Habit {
     right: i64,
@@ -159,7 +159,7 @@ where
     EnvSpec::new(name, move |contexts, _| Box::new(Vectorized::new(vec![env.clone(); contexts.len()])))
 }
 
-/// Chance gives less than 1.
+/// Random actions give less than 1.
 #[test]
 fn both_parts_of_an_action_are_learned() {
     let config = r#"{"lr": 0.01, "entropy_coeff": 0.0, "num_epochs": 6, "minibatch_size": 128, "model": {"fcnet_hiddens": [32]}}"#;

@@ -37,7 +37,7 @@ fn gradients_of_stale_batches_are_those_of_pytorch() {
     }
 }
 
-/// Two steps of an episode that continues, which weights of version 1 have made.
+/// Returns two steps of weights of version 1, in an episode that continues.
 fn two_rows(behaviour: [f32; 2], batch_target: f32) -> SampleBatch {
     let columns = [
         (REWARDS, vec![1.0, 2.0]),
@@ -63,7 +63,8 @@ const HALF: AdvantageConfig = AdvantageConfig { gamma: 0.5, lambda: 1.0, use_gae
 
 #[test]
 fn vtrace_by_hand() {
-    // The learner takes the first action half as often and the second one twice as often; what follows is worth 4.
+    // The learner takes the first action half as often and the second one twice as often; the next state has the value
+    // 4.
     let batch = two_rows([0.5f32.ln(), 0.25f32.ln()], 2.0 + 0.5 * 4.0);
     let now = Current { logp: &[0.25f32.ln(), 0.5f32.ln()], values: &[0.5, 1.0] };
     // A_1 = 2 + 2 - 1 = 3, v_1 = 1 + 3 = 4; A_0 = 1 + 0.5 x 4 - 0.5 = 2.5, v_0 = 0.5 + 0.5 x 2.5.
@@ -95,8 +96,8 @@ fn on_policy_targets_are_returns_and_advantages_generalised_ones() {
     assert_eq!(corrected(&batch, &nothing, &plain, false).advantages, returns);
 }
 
-/// What a worker has sampled stands for rows of older weights that are equal: the targets are the same, so the gradient is,
-/// wherever pieces end and whatever follows them.
+/// Rows of a worker stand for rows of equal, older weights: the targets are the same, so the gradient is, too, wherever
+/// pieces end.
 #[test]
 fn equal_policies_of_two_versions_give_one_gradient() {
     let town = r#"{"env": "MultiAgentTrafficGrid-v0", "env_config": {"num_cars": 4, "size": 2},

@@ -1,4 +1,4 @@
-//! Several policies of one environment learn alongside each other.
+//! Several policies of one environment learn at the same time.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::super::test_support::registry;
 
-/// A small town, with what examples/traffic_grid has for the large one.
+/// A small town, with the settings of the large one in examples/traffic_grid.
 const TOWN: &str = r#"{
     "env": "MultiAgentTrafficGrid-v0", "env_config": {"num_cars": 6, "size": 2}, "seed": 1,
     "num_envs": 4, "rollout_fragment_length": 100, "policy_mapping_fn": "traffic",
@@ -25,7 +25,7 @@ const TOWN: &str = r#"{
         "traffic_light_policy": {"policy": "ppo"}
     }
 }"#;
-/// Samples that returns are measured in.
+/// Number of samples in which returns are measured.
 const SAMPLES: usize = 3;
 
 fn town() -> RolloutConfig {
@@ -36,7 +36,7 @@ fn worker(config: RolloutConfig) -> RolloutWorker {
     RolloutWorker::new(config, &registry(), Kernels::PORTABLE).unwrap()
 }
 
-/// Mean return of an agent under each policy, as the policies are now.
+/// Returns the mean return of an agent under each policy, with the current weights.
 fn returns(worker: &mut RolloutWorker) -> BTreeMap<PolicyId, f64> {
     worker.metrics();
     for _ in 0..SAMPLES {
@@ -56,7 +56,7 @@ fn two_car_policies_and_one_for_the_lights_learn_together() {
     for _ in 0..18 {
         let batch = worker.sample().unwrap();
         let infos = worker.learn_on_batch(&batch).unwrap();
-        // Acting and learning agree on what the policies were when the batch was sampled, from its first row on.
+        // Acting and learning agree on the policies that sampled the batch, from its first row on.
         assert!(infos.values().all(|info| info["logp_gap"] < 1e-4), "{infos:?}");
     }
     let trained = returns(&mut worker);

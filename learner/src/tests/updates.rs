@@ -1,4 +1,4 @@
-//! What an update does, and what it leaves alone.
+//! The effects of an update, and the state that it must not change.
 
 use candle_core::Device;
 use rollmesh_core::{
@@ -13,7 +13,7 @@ fn ppo(config: PpoConfig) -> Learner {
     new_learner(config, &discrete(2, 2), 5, &weights(2, &[8], 2), Device::Cpu, Kernels::PORTABLE).unwrap()
 }
 
-/// A batch whose advantages are all not a number.
+/// Returns a batch whose advantages are all NaN.
 fn bad_batch(rows: usize) -> SampleBatch {
     bandit(rows, 1).with(ADVANTAGES, ColumnData::scalars(vec![f32::NAN; rows])).unwrap()
 }

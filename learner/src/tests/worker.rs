@@ -11,7 +11,7 @@ use rollmesh_core::{
 
 use super::super::test_support::{bits, registry};
 
-/// The first observation of an episode is the action that its last step is rewarded for.
+/// An environment whose last step rewards the action that the first observation showed.
 #[derive(Clone, Default)]
 struct Recall {
     bit: bool,
@@ -79,7 +79,7 @@ fn worker(env: &str, steps: u32, kind: &str, config: &str) -> RolloutWorker {
     RolloutWorker::from_config(config.policy(PolicyId::DEFAULT, policy), &registry, WorkerPlace::default()).unwrap()
 }
 
-/// One way from a sample to better weights.
+/// A way to learn from a sample.
 type Learn = fn(&mut RolloutWorker, &AnyBatch);
 
 fn on_batch(worker: &mut RolloutWorker, batch: &AnyBatch) {
@@ -92,7 +92,7 @@ fn by_gradients(worker: &mut RolloutWorker, batch: &AnyBatch) {
     worker.apply_gradients(&gradients).unwrap();
 }
 
-/// Mean return of the episodes that end in the last tenth of the given number of updates.
+/// Returns the mean return of the episodes that end in the last tenth of the given number of updates.
 fn return_after(mut worker: RolloutWorker, updates: usize, learn: Learn) -> f64 {
     for update in 0..updates {
         if update == updates - updates.div_ceil(10) {
@@ -105,7 +105,7 @@ fn return_after(mut worker: RolloutWorker, updates: usize, learn: Learn) -> f64 
     episodes.iter().map(|episode| episode.episode_return).sum::<f64>() / episodes.len() as f64
 }
 
-/// Chance gives 22.
+/// Random actions give 22.
 #[test]
 fn every_kind_balances_the_pole() {
     let fast = r#"{"lr": 0.01, "lambda": 0.95}"#;
@@ -119,7 +119,7 @@ fn every_kind_balances_the_pole() {
     }
 }
 
-/// Chance gives about -1200.
+/// Random actions give about -1200.
 #[test]
 fn ppo_swings_the_pendulum() {
     let config = r#"{"gamma": 0.9, "lambda": 0.95, "lr": 0.003, "num_sgd_iter": 10, "sgd_minibatch_size": 400,

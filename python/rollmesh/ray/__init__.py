@@ -34,7 +34,7 @@ class NotRunning(RuntimeError):
 
 
 class Refused(RuntimeError):
-    """The launcher or a command could not do what was asked; the message says why."""
+    """The launcher or a command could not execute a request; the message has the reason."""
 
 
 def up(
@@ -62,16 +62,16 @@ def up(
     that has ended, since the hub refused it, is replaced; one that runs keeps its token and its settings.
 
     Args:
-        hub: Address of the hub, as nodes reach it.
+        hub: Address of the hub for the nodes.
         token: A token of the role launcher.
         address: The cluster, as for `ray.init`; not needed after `ray.init`.
         name: Name of the launcher, in the hub's tables, too.
-        capacity: Most workers at the same time, those that wait for resources included.
-        num_cpus, num_gpus, memory, resources: What each worker's actor reserves, unless the hub's specification of its
+        capacity: Maximum number of concurrent workers, including those that wait for resources.
+        num_cpus, num_gpus, memory, resources: Resources of each worker's actor, unless the hub's specification of its
             workers (`--worker-cpus`, …) says otherwise.
-        scheduling_strategy, runtime_env: Of the workers' actors, as in Ray.
+        scheduling_strategy, runtime_env: Options of the workers' actors, as in Ray.
         program: The program `rollmesh` on the nodes; by default the installed one.
-        tls_fingerprint, tls_ca: How launcher and workers verify the hub, as the flags of `rollmesh worker`.
+        tls_fingerprint, tls_ca: Verification of the hub by launcher and workers, as the flags of `rollmesh worker`.
         tls_client_cert, tls_client_key: Their own certificate, for a hub that asks for one: PEM files on each node.
         arguments: Further arguments of `rollmesh worker`.
         timeout: Seconds to wait for the hub.

@@ -43,7 +43,7 @@ def program_here() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class LauncherSettings:
-    """What a launcher is started with, besides its token."""
+    """The settings of a launcher, except its token."""
 
     hub: str
     name: str
@@ -57,7 +57,7 @@ class LauncherSettings:
 
 
 def reserve(reserved: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options of a worker's actor: what the hub's specification says, else what the launcher was started with."""
+    """Returns the options of a worker's actor: those of the hub's specification, else those of the launcher."""
     options = {key: value for key, value in reserved.items() if value is not None}
     if spec.get("cpus"):
         options["num_cpus"] = spec["cpus"]
@@ -78,7 +78,7 @@ class Worker:
         self.process: subprocess.Popen[str] | None = None
 
     def place(self) -> dict[str, Any]:
-        """Returns where the actor runs, as soon as it does."""
+        """Returns the place where the actor runs, as soon as it does."""
         return {"node": ray.util.get_node_ip_address(), "actor_pid": os.getpid()}
 
     def run(self, arguments: list[str], environment: dict[str, str], token: str) -> tuple[int, str]:
@@ -108,8 +108,8 @@ class Worker:
 class Launcher:
     """Runs `rollmesh launch` and an actor for each worker that it starts.
 
-    `rollmesh launch` starts a relay process for each worker, which connects to the socket of this actor. A connection lives as
-    long as its worker.
+    `rollmesh launch` starts a relay process for each worker, which connects to the socket of this actor. A connection
+    lasts as long as its worker.
     """
 
     def __init__(self, settings: LauncherSettings, token: str) -> None:
@@ -118,7 +118,7 @@ class Launcher:
         self._workers: dict[str, dict[str, Any]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._is_serving = asyncio.Event()
-        # The last line of the program, or why there is none.
+        # The last line of the program, or the reason why there is none.
         self._error: str | None = None
         self._gauge = Gauge("rollmesh_workers", "Workers of a launcher", ("launcher", "state"))
         self._task = asyncio.get_event_loop().create_task(self._keep_serving())
@@ -127,7 +127,7 @@ class Launcher:
         return self._settings
 
     async def serving(self, timeout: float) -> str | None:
-        """Waits until the hub has accepted the launcher; returns why it has not, or why the launcher has ended."""
+        """Waits until the hub has accepted the launcher; returns the reason if it has not, or if the launcher ended."""
         serving = asyncio.ensure_future(self._is_serving.wait())
         await asyncio.wait({serving, self._task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()

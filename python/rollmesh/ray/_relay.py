@@ -1,5 +1,6 @@
-"""The process that stands for one worker on the launcher's machine: it passes the order to the launcher's actor, and ends with the
-worker. `rollmesh launch` closes its standard input to end it. Uses the standard library alone, and is run as a file."""
+"""The process that represents one worker on the launcher's machine: it forwards the command to the launcher's actor,
+and ends with the worker. `rollmesh launch` closes its standard input to end it. Uses the standard library alone, and is
+run as a file."""
 
 import json
 import os

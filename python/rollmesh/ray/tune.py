@@ -10,7 +10,7 @@ from .._algorithm import Algorithm
 
 
 class Trainable(tune.Trainable):
-    """A run as a trial, an iteration a step. Its `config` has the settings of `rollmesh.Algorithm`.
+    """A run as a trial, with an iteration per step. Its `config` has the settings of `rollmesh.Algorithm`.
 
         from ray import tune
         from rollmesh.ray.tune import Trainable

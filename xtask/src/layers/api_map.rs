@@ -1,5 +1,5 @@
-//! The map of RLlib's interface: every name that it promises to have a row has one, every section says where its rows work,
-//! and in the sections of groups and batches each row has one name and its tests.
+//! The map of RLlib's interface: every listed name has a row, every section states where its rows work, and in the
+//! sections of groups and batches each row has one name and its tests.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(wrong.into_iter().map(|what| Violation { file: file.clone(), line: 0, what }).collect())
 }
 
-/// What the map lacks.
+/// Returns the names without a row.
 fn missing(names: &str, map: &str) -> Vec<String> {
     let mut missing = Vec::new();
     for (heading, words) in sections(names) {
@@ -32,13 +32,13 @@ fn missing(names: &str, map: &str) -> Vec<String> {
     missing
 }
 
-/// Sections that do not say where their rows work.
+/// Returns the sections that do not state where their rows work.
 fn without_place(map: &str) -> Vec<String> {
     let sections = sections(map).filter(|(_, text)| !text.contains("\n*Where*: "));
     sections.map(|(heading, _)| format!("section '{heading}' has no line '*Where*: …'")).collect()
 }
 
-/// Rows of a section with several names, or without a test of their own.
+/// Returns the rows of a section with several names, or without a test of their own.
 fn crowded(section: &str, map: &str) -> Vec<String> {
     let lines = sections(map).filter(|(heading, _)| *heading == section).flat_map(|(_, text)| text.lines());
     let cells = lines.filter_map(|line| Some(line.strip_prefix('|')?.split('|').collect::<Vec<_>>()));
@@ -57,12 +57,12 @@ fn crowded(section: &str, map: &str) -> Vec<String> {
     .collect()
 }
 
-/// Headings of the second level, and what is below each.
+/// Returns the headings of the second level, each with the text below it.
 fn sections(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap_or((section, "")))
 }
 
-/// What the first cells of all rows name: `name`, `Class.name` or `name(arguments)`.
+/// Returns the names in the first cells of all rows: `name`, `Class.name` or `name(arguments)`.
 fn rows(text: &str) -> impl Iterator<Item = &str> {
     let first_cells = text.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
     first_cells.flat_map(quoted).map(|quoted| {
@@ -71,7 +71,7 @@ fn rows(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands between backticks.
+/// Returns the texts between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -1,4 +1,5 @@
-//! Between crates: `core` uses its kernels alone, the learner and the data formats use `core`, the shells use these and not each other.
+//! Dependencies between crates: `core` uses its kernels alone, the learner and the data formats use `core`, the shells
+//! use these and not each other.
 
 use std::path::Path;
 
@@ -45,7 +46,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// Members of the workspace that have no row in [`CRATES`].
+/// Returns the members of the workspace that have no row in [`CRATES`].
 fn unlisted(manifest: &str) -> Vec<Violation> {
     let members = manifest.lines().enumerate().find(|(_, line)| line.starts_with("members = ["));
     let Some((line, members)) = members else { return Vec::new() };
@@ -55,7 +56,7 @@ fn unlisted(manifest: &str) -> Vec<Violation> {
     unknown.map(|folder| Violation { file: "Cargo.toml".into(), line: line + 1, what: what(folder) }).collect()
 }
 
-/// Crates of this workspace that a manifest depends on in any way, with their lines from 1.
+/// Returns the crates of this workspace that a manifest depends on in any way, with their lines from 1.
 fn own_dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut in_dependencies = false;
     let mut found = Vec::new();

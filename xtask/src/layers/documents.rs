@@ -1,5 +1,5 @@
-//! Documents: relative links lead to files and headings that exist, the tests that documents name are in the files that they
-//! name, and the book's summary lists every page.
+//! Documents: relative links lead to files and headings that exist, the tests that documents name are in the named
+//! files, and the book's summary lists every page.
 
 use std::{
     collections::BTreeSet,
@@ -56,7 +56,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// Pages that the book's summary lacks.
+/// Returns the pages that the book's summary lacks.
 fn unlisted(root: &Path) -> Result<Vec<Violation>> {
     let summary = Path::new(BOOK).join(SUMMARY);
     let text = read(root, &summary)?;
@@ -70,7 +70,7 @@ fn unlisted(root: &Path) -> Result<Vec<Violation>> {
     Ok(missing.map(violation).collect())
 }
 
-/// What is wrong with a link of a document.
+/// Returns the problems of a link of a document.
 fn wrong(root: &Path, document: &Path, prose: &str, link: &Link<'_>) -> Result<Vec<String>> {
     let target = match link.file {
         "" => document.to_path_buf(),
@@ -92,7 +92,7 @@ fn wrong(root: &Path, document: &Path, prose: &str, link: &Link<'_>) -> Result<V
     Ok(if is_there { Vec::new() } else { vec![format!("there is no heading `#{anchor}` in {}", target.display())] })
 }
 
-/// The text with the lines of fenced code blocks empty: code has neither links nor headings.
+/// Returns the text with the lines of fenced code blocks empty: code has neither links nor headings.
 fn without_code(text: &str) -> String {
     let mut is_code = false;
     let mut prose = String::with_capacity(text.len());
@@ -107,7 +107,7 @@ fn without_code(text: &str) -> String {
     prose
 }
 
-/// Links and pictures whose targets are in the repository.
+/// Returns the links and pictures whose targets are in the repository.
 fn links(text: &str) -> Vec<Link<'_>> {
     let ends = [("](", ')'), ("src=\"", '"'), ("href=\"", '"'), ("srcset=\"", '"')];
     let mut links = Vec::new();
@@ -125,7 +125,7 @@ fn links(text: &str) -> Vec<Link<'_>> {
     links
 }
 
-/// Anchors of a document's headings, as GitHub and mdBook derive them.
+/// Returns the anchors of a document's headings, as GitHub and mdBook derive them.
 fn anchors(prose: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let headings = prose.lines().filter(|line| line.starts_with('#'));
@@ -139,13 +139,14 @@ fn anchors(prose: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The anchor of a heading: its letters, digits, hyphens and underscores in lower case, with hyphens for spaces.
+/// Returns the anchor of a heading: its letters, digits, hyphens and underscores in lower case, with hyphens for
+/// spaces.
 fn anchor_of(heading: &str) -> String {
     let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// `a` and `b` of a text that ends in "`a`, `b` in [label": the functions that the link's file is said to hold.
+/// Returns `a` and `b` of a text that ends in "`a`, `b` in [label": the functions that should be in the link's file.
 fn functions_named_before(text: &str) -> Vec<&str> {
     let Some((text, _)) = text.rsplit_once('[') else { return Vec::new() };
     let Some(mut rest) = text.strip_suffix(" in ") else { return Vec::new() };

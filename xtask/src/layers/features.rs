@@ -12,7 +12,7 @@ use super::{Violation, read};
 /// A test that cells refer to by its label.
 struct Test<'a> {
     line: usize,
-    /// Relative to the folder of the document.
+    /// The path, relative to the folder of the document.
     file: &'a str,
     name: &'a str,
 }
@@ -33,7 +33,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(wrong.into_iter().map(|(line, what)| Violation { file: file.clone(), line, what }).collect())
 }
 
-/// Cells that are no answer, answers without their test or reason, tests and reasons without an answer.
+/// Returns the cells that are no answer, answers without their test or reason, tests and reasons without an answer.
 fn answers(matrix: &str) -> Vec<(usize, String)> {
     let (tests, reasons) = (tests_by_label(matrix), reasons(matrix));
     let (mut of_tests, mut of_reasons) = (BTreeSet::new(), BTreeSet::new());
@@ -58,7 +58,7 @@ fn answers(matrix: &str) -> Vec<(usize, String)> {
     wrong
 }
 
-/// Labels that cells refer to and that are not `known`, and those that no cell refers to.
+/// Returns the labels that cells refer to and that are not `known`, and those that no cell refers to.
 fn unmatched(
     what: &str,
     referred: &BTreeSet<(&str, usize)>,
@@ -73,7 +73,7 @@ fn unmatched(
         .into_iter()
 }
 
-/// Labels of tests that are defined more than once: cells would refer to only one of these tests.
+/// Returns the labels of tests that are defined more than once: cells would refer to only one of these tests.
 fn repeated_labels(matrix: &str) -> Vec<(usize, String)> {
     let mut known = BTreeMap::new();
     let again = |(label, test): (_, Test<'_>)| {
@@ -87,7 +87,7 @@ fn tests_by_label(matrix: &str) -> BTreeMap<&str, Test<'_>> {
     labelled_tests(matrix).collect()
 }
 
-/// Lines `[LABEL]: FILE "NAME"`.
+/// Returns the lines `[LABEL]: FILE "NAME"`.
 fn labelled_tests(matrix: &str) -> impl Iterator<Item = (&str, Test<'_>)> {
     numbered(matrix).filter_map(|(line, text)| {
         let (label, test) = text.strip_prefix('[')?.split_once("]: ")?;
@@ -96,7 +96,7 @@ fn labelled_tests(matrix: &str) -> impl Iterator<Item = (&str, Test<'_>)> {
     })
 }
 
-/// Numbers of the list below `## Why not`, with their lines.
+/// Returns the numbers of the list below `## Why not`, with their lines.
 fn reasons(matrix: &str) -> BTreeMap<&str, usize> {
     let list = numbered(matrix).skip_while(|(_, text)| *text != "## Why not").skip(1);
     let list = list.take_while(|(_, text)| !text.starts_with("## "));
@@ -107,7 +107,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
 
-/// Whether a source has the function, or for JavaScript the text after `test(`.
+/// Returns whether a source has the function, or for JavaScript the text after `test(`.
 fn has_test(source: &str, name: &str) -> bool {
     let quotes = ['"', '`'];
     ["fn", "def"].iter().any(|word| source.contains(&format!("{word} {name}(")))

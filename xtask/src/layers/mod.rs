@@ -1,7 +1,7 @@
-//! The architecture as a check: which crate may use which, what core may not use, that documents lead somewhere, names, dependencies in
-//! the public API, controls of the page without a test, and words that hide the actor.
+//! Checks of the architecture: dependencies between crates, code that core must not contain, links of documents, names,
+//! dependencies in the public API, controls of the page without a test, and words that hide the actor.
 //!
-//! Reads text, not types, so it takes milliseconds; what it cannot see, the compiler or a test does.
+//! They read text, not types, so they take milliseconds; the compiler and tests find the rest.
 
 mod api_map;
 mod crates;
@@ -22,11 +22,11 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// One place where the architecture is broken.
+/// A violation of the architecture.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Violation {
     file: PathBuf,
-    /// From 1; 0 means the file as a whole.
+    /// The line, from 1; 0 means the whole file.
     line: usize,
     what: String,
 }
@@ -40,7 +40,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every breach in the repository at `root`.
+/// Returns every violation in the repository at `root`.
 pub(crate) fn check(root: &Path) -> Result<Vec<Violation>> {
     let mut violations = modules::check(root)?;
     violations.extend(native::check(root)?);
@@ -59,7 +59,7 @@ fn read(root: &Path, file: &Path) -> Result<String> {
     fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Files below `folder` with that extension, sorted, relative to `root`.
+/// Returns the files below `folder` with that extension, sorted, relative to `root`.
 fn files(root: &Path, folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries = fs::read_dir(root.join(folder)).with_context(|| format!("cannot read {}", folder.display()))?;

@@ -1,4 +1,5 @@
-//! Inside core: lower modules never use upper ones, and nothing that would make two machines differ is used at all.
+//! Dependencies inside core: lower modules never use upper ones, and no module uses a function whose results differ
+//! between machines.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ const SOURCE: &str = "core/src";
 /// The hot loops and `math`, which stand below all modules of core.
 const KERNELS: &str = "core/kernels/src";
 
-/// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
+/// The layers, from the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["prelude"],
     &["ids", "lists", "encoding", "math", "time", "config"],
@@ -33,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["calls", "eval_worker", "hub"],
 ];
 
-/// What core must not contain, and why or what instead. A leading dot means a method call.
+/// The texts that core must not contain, each with the reason or the replacement. A leading dot means a method call.
 const BANNED: &[(&str, &str)] = &[
     ("HashMap", "its order differs from run to run: BTreeMap"),
     ("HashSet", "its order differs from run to run: BTreeSet"),
@@ -76,14 +77,14 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// Path of a submodule of the module in `file`, without extension.
+/// Returns the path of a submodule of the module in `file`, without extension.
 fn submodule(file: &Path, name: &str) -> PathBuf {
     let is_folder = file.file_stem().is_some_and(|stem| stem == "mod" || stem == "lib");
     let folder = if is_folder { file.parent().map(Path::to_path_buf) } else { Some(file.with_extension("")) };
     folder.unwrap_or_default().join(name)
 }
 
-/// Names of the modules from the root of the crate in `source` down to the one in `file`.
+/// Returns the names of the modules from the root of the crate in `source` down to the one in `file`.
 pub(super) fn module_path(source: &str, file: &Path) -> Vec<String> {
     let below = file.strip_prefix(source).unwrap_or(file).with_extension("");
     let mut names: Vec<String> = below.iter().map(|name| name.to_string_lossy().into_owned()).collect();
@@ -122,7 +123,8 @@ fn check_file(file: &Path, code: &Code) -> Vec<Violation> {
     violations
 }
 
-/// What would make two machines differ: `math` alone may use `libm`, and only what looks at the CPU the operating system.
+/// Returns the uses of functions whose results differ between machines: only `math` may use `libm`, and only the
+/// detection of the CPU may use the operating system.
 fn check_banned(file: &Path, code: &Code) -> Vec<Violation> {
     let is = |name: &str| file == Path::new(KERNELS).join(name);
     let is_allowed = |name: &str| (name == "libm::" && is("math.rs")) || (name == "std::" && is("wide.rs"));
@@ -152,7 +154,7 @@ fn is_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
 
-/// Top-level modules that the code names, by `crate::` or by as many `super::` as lead to the root.
+/// Returns the top-level modules that the code names, by `crate::` or by as many `super::` as lead to the root.
 pub(super) fn uses(code: &str, depth: usize) -> Vec<(usize, String)> {
     let to_root = "super::".repeat(depth);
     let mut used = Vec::new();
@@ -169,7 +171,7 @@ pub(super) fn uses(code: &str, depth: usize) -> Vec<(usize, String)> {
     used
 }
 
-/// `a` of `a::b`, or `a` and `c` of `{a::{b, x}, c}`.
+/// Returns `a` of `a::b`, or `a` and `c` of `{a::{b, x}, c}`.
 fn first_names(path: &str) -> Vec<String> {
     let word = |text: &str| text.chars().take_while(|char| is_word(*char)).collect::<String>();
     let Some(group) = path.strip_prefix('{') else { return vec![word(path)] };
@@ -186,7 +188,7 @@ fn first_names(path: &str) -> Vec<String> {
     starts.into_iter().map(|at| word(group[at..].trim_start())).filter(|name| !name.is_empty()).collect()
 }
 
-/// Modules of core that ARCHITECTURE.md does not name.
+/// Returns the modules of core that ARCHITECTURE.md does not name.
 fn undescribed(root: &Path) -> Result<Vec<Violation>> {
     let file = Path::new("ARCHITECTURE.md");
     if !root.join(file).exists() {
@@ -202,7 +204,7 @@ fn undescribed(root: &Path) -> Result<Vec<Violation>> {
         .collect())
 }
 
-/// Public modules of core that show no example of their use.
+/// Returns the public modules of core without an example of their use.
 fn without_example(root: &Path, sources: &[(PathBuf, Code)]) -> Result<Vec<Violation>> {
     let mut violations = Vec::new();
     let is_public = |path: &[String]| path.len() == 1 && path[0] != "prelude";

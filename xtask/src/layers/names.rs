@@ -29,7 +29,7 @@ const CRATES: [&str; 10] = [
 /// same name.
 const MESSAGES: [&str; 4] = ["message.rs", "dashboard.rs", "external.rs", "requests.rs"];
 
-/// Where a type is declared.
+/// The place where a type is declared.
 struct Declared {
     file: PathBuf,
     line: usize,
@@ -51,7 +51,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// Whether the file has shipped types of its own; modules of tests are declared in other files.
+/// Returns whether the file has shipped types of its own; modules of tests are declared in other files.
 fn is_checked(file: &Path) -> bool {
     let is_test =
         |part: &str| part == "tests" || part.ends_with("tests.rs") || part == "laws.rs" || part == "test_support.rs";
@@ -59,7 +59,7 @@ fn is_checked(file: &Path) -> bool {
         && !file.iter().any(|part| part.to_str().is_some_and(is_test))
 }
 
-/// The types that are declared in a module itself or in modules within it, each with its offset.
+/// Returns the types that are declared in a module itself or in modules within it, each with its offset.
 fn declared(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let starts = std::iter::once(0).chain(code.match_indices('\n').map(|(at, _)| at + 1));
     starts.zip(code.lines()).filter_map(|(offset, line)| {

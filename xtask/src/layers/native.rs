@@ -1,4 +1,5 @@
-//! Inside the native crate: lower modules never use upper ones, so no circle is wider than a module and its children.
+//! Dependencies inside the native crate: lower modules never use upper ones, so no circle is wider than a module and
+//! its children.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use super::{
 
 const SOURCE: &str = "native-worker/src";
 
-/// From the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
+/// The layers, from the bottom to the top. A module may use those of lower layers and itself, not its neighbours.
 const LAYERS: &[&[&str]] = &[
     &["files", "panics", "private_file", "program", "pulse", "terminal"],
     &["child", "kernels", "learner", "lines", "net", "policies"],
@@ -43,7 +44,8 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// The name and the module of everything that the crate's root takes from a module: `pub use hub::{Hub, HubConfig};`.
+/// Returns the name and the module of every item that the crate's root re-exports from a module: `pub use hub::{Hub,
+/// HubConfig};`.
 fn reexports(root: &Code) -> Vec<(String, String)> {
     let uses = root.text.split("pub use ").skip(1).filter_map(|rest| rest.split(';').next());
     uses.filter_map(|path| path.split_once("::"))
@@ -114,7 +116,7 @@ mod tests {
             .flat_map(|(module, used)| breaches(&format!("{module}/mod.rs"), &format!("use crate::{used}::X;")))
             .collect();
         assert_eq!(found, ["native-worker/src/runs/mod.rs:1: `runs` uses `worker_group`, which is not below it"]);
-        // However two modules are layered, one of them breaks the order if they use each other.
+        // In any order of two modules, one of them breaks the order if they use each other.
         let modules: Vec<&str> = LAYERS.concat();
         for (number, one) in modules.iter().enumerate() {
             for other in &modules[number + 1..] {

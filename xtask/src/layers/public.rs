@@ -1,6 +1,6 @@
-//! The public functions, fields, variants and constants of the published crates, and what their types are made `From`: types of
-//! dependencies are not among them, so that a newer dependency breaks no user. JSON values are the exception, and candle's types in the
-//! learner. Errors, their kinds and reasons are non-exhaustive, so that a new one breaks no user.
+//! The public API of the published crates: functions, fields, variants, constants and implementations of `From` have no
+//! types of dependencies, so that a newer dependency breaks no user. The exceptions are JSON values, and candle's types
+//! in the learner. Errors, their kinds and reasons are non-exhaustive, so that a new one breaks no user.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{
 
 const SOURCES: [&str; 5] = ["core/kernels/src", "core/src", "data/src", "learner/src", "native-worker/src"];
 
-/// Dependencies, and types of them that are used by their name alone.
+/// Dependencies, and types of them that are used without a path.
 const FOREIGN: [&str; 19] = [
     "AsyncRead",
     "AsyncWrite",
@@ -64,7 +64,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// The public enums that grow without being non-exhaustive, each with its place.
+/// Returns the public enums that grow without being non-exhaustive, each with its place.
 fn exhaustive(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.match_indices("\npub enum ").filter_map(|(at, keyword)| {
         let rest = &text[at + keyword.len()..];
@@ -75,8 +75,8 @@ fn exhaustive(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The foreign names in public signatures, each with the place of the signature. What is `pub` is reachable: a lint of the
-/// compiler sees to it.
+/// Returns the foreign names in public signatures, each with the place of the signature. All `pub` items are reachable:
+/// a lint of the compiler checks it.
 fn foreign(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
     let items = text.match_indices("pub ").filter(|(at, _)| text[..*at].trim_end_matches(' ').ends_with('\n'));
     let signatures = items.flat_map(move |(at, _)| {
@@ -102,7 +102,7 @@ fn foreign(text: &str) -> impl Iterator<Item = (usize, &'static str)> {
     signatures.chain(conversions.flatten())
 }
 
-/// The foreign names in a signature. The first word of each line of an enum is the name of a variant or field.
+/// Returns the foreign names in a signature. The first word of each line of an enum is the name of a variant or field.
 fn foreign_in(signature: &str) -> impl Iterator<Item = &'static str> {
     let is_enum = signature.starts_with("enum ");
     let words = signature.lines().flat_map(move |line| {

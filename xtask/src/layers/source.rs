@@ -1,7 +1,7 @@
 //! Rust source reduced to the code that is shipped: comments, literals and tests become blanks, so that
 //! a plain text search finds code only. Line breaks stay where they are.
 
-/// What is left of a source file.
+/// The shipped code of a source file.
 pub(super) struct Code {
     pub(super) text: String,
     /// Modules declared for tests only: `#[cfg(test)] mod NAME;`.
@@ -12,7 +12,7 @@ pub(super) fn shipped_code(source: &str) -> Code {
     without_tests(without_comments_and_literals(source))
 }
 
-/// The line, from 1, that a byte offset is in.
+/// Returns the line, from 1, of a byte offset.
 pub(super) fn line_at(text: &str, offset: usize) -> usize {
     1 + text[..offset].bytes().filter(|byte| *byte == b'\n').count()
 }
@@ -46,7 +46,7 @@ fn blank(code: &mut String, text: &str) {
     code.extend(text.chars().map(|char| if char == '\n' { '\n' } else { ' ' }));
 }
 
-/// Length of the block comment at the start of `rest`; they nest.
+/// Returns the length of the block comment at the start of `rest`; they nest.
 fn block_comment(rest: &str) -> usize {
     let (mut depth, mut at) = (0_usize, 0);
     while at < rest.len() {
@@ -77,7 +77,7 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// Length of the raw string at the start of `rest`, or 0 if this `r` starts something else.
+/// Returns the length of the raw string at the start of `rest`, or 0 if this `r` starts something else.
 fn raw_string(rest: &str) -> usize {
     let hashes = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
     let body = 1 + hashes;
@@ -88,7 +88,7 @@ fn raw_string(rest: &str) -> usize {
     rest[body + 1..].find(&end).map_or(rest.len(), |at| body + 1 + at + end.len())
 }
 
-/// Length of the character literal at the start of `rest`, or 0 if this quote starts a lifetime.
+/// Returns the length of the character literal at the start of `rest`, or 0 if this quote starts a lifetime.
 fn char_literal(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match (chars.next(), chars.next()) {
@@ -114,7 +114,7 @@ fn without_tests(mut text: String) -> Code {
     Code { text, test_modules }
 }
 
-/// Length of the item at the start of `text`, attributes included: to its semicolon or closing brace.
+/// Returns the length of the item at the start of `text`, attributes included: to its semicolon or closing brace.
 fn item_length(text: &str) -> usize {
     let mut depth = 0_usize;
     for (at, char) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! The page's controls: each that has a name for tests is used in a test of the page in a browser.
+//! The page's controls: each control with a name for tests is used in a test of the page in a browser.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{Violation, files, read, source::line_at};
 const PAGE: &str = "web/src";
 const TESTS: &str = "tests/tests/e2e";
 
-/// Elements that take clicks or text: those of HTML, and the page's own with their name in `id`.
+/// Elements that receive clicks or text: those of HTML, and the page's own with their name in `id`.
 const CONTROLS: [(&str, &str); 6] = [
     ("<button", "data-testid=\""),
     ("<input", "data-testid=\""),
@@ -37,7 +37,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// The controls of a view, each with its offset and its name. Names that are made at run time are left out.
+/// Returns the controls of a view, each with its offset and its name, except those whose names are built at run time.
 fn controls(view: &str) -> impl Iterator<Item = (usize, &str)> {
     CONTROLS.into_iter().flat_map(move |(element, name)| {
         view.match_indices(element).filter_map(move |(offset, _)| {
@@ -49,8 +49,8 @@ fn controls(view: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The text up to the next tag, which may have the next name. Other than the `<` of a comparison or of a type's arguments, one of a
-/// tag is before a `/`, or after a space and before a letter.
+/// Returns the text up to the next tag, which may have the next name. Unlike the `<` of a comparison or of a type's
+/// arguments, that of a tag is before a `/`, or after a space and before a letter.
 fn up_to_element(text: &str) -> &str {
     let mut tags = text.match_indices('<').filter(|(at, _)| {
         let next = text[at + 1..].chars().next();
@@ -60,7 +60,7 @@ fn up_to_element(text: &str) -> &str {
     tags.next().map_or(text, |(at, _)| &text[..at])
 }
 
-/// Whether tests have the name as a string of Rust, of JavaScript, or in a selector.
+/// Returns whether tests have the name as a string of Rust, of JavaScript, or in a selector.
 fn is_used(id: &str, tests: &str) -> bool {
     [format!("\"{id}\""), format!("'{id}'"), format!("={id}]")].iter().any(|use_of| tests.contains(use_of))
 }

@@ -1,5 +1,5 @@
-//! Words: sentences name the peer, worker or caller that they are about, and concepts have one name, in documents, comments,
-//! names and texts.
+//! Words in documents, comments, names and texts: sentences name the peer, worker or caller that they are about, and
+//! concepts have one name.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use anyhow::Result;
 
 use super::{Violation, documents, files, read};
 
-/// Words that hide the actor, and words that have a standard term, each with what to write instead. They are beginnings of words, unless
-/// a space follows.
+/// Words that hide the actor, and words that have a standard term, each with its replacement. They are beginnings of
+/// words, unless a space follows.
 const WORDS: [(&str, &str); 11] = [
     ("nobody", "the actor"),
     ("somebody", "the actor"),
@@ -23,14 +23,14 @@ const WORDS: [(&str, &str); 11] = [
     ("beside ", "next to, alongside or compared with"),
 ];
 
-/// This file has to spell them.
+/// This file, which contains these words.
 const HERE: &str = "xtask/src/layers/words.rs";
 
 const FOLDERS: [&str; 10] =
     ["core", "data", "docs", "examples", "learner", "native-worker", "python", "tests", "web", "xtask"];
 const EXTENSIONS: [&str; 8] = ["rs", "md", "py", "js", "mjs", "ts", "toml", "html"];
 
-/// Folders with files of others.
+/// Folders with files of other projects.
 const OF_OTHERS: [&str; 3] = ["node_modules", "dist", "target"];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
@@ -54,7 +54,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// The words in a text, each with its line, from 1, and what to write instead.
+/// Returns the words in a text, each with its line, from 1, and its replacement.
 fn found(text: &str) -> impl Iterator<Item = (usize, &'static str, &'static str)> {
     text.lines().zip(1..).flat_map(|(line, number)| {
         let line = line.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The program with code of its own: its command line, its hub and its workers know it.
+//! The program with code of its own, in its command line, its hub and its workers.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ fn program(args: &[&str]) -> Output {
     command.args(args).env_remove("ROLLMESH_TOKEN").output().expect("the program runs")
 }
 
-/// What a command prints, one JSON value.
+/// Runs a command and returns the JSON value that it prints.
 fn printed(args: &[&str]) -> Value {
     let output = program(args);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -99,7 +99,7 @@ fn settings_file_combines_all_kinds_of_user_code() {
     assert_eq!(again["batch_hash"], summary["batch_hash"]);
 }
 
-/// Two policies, one of which brings its learner, over leases of an environment with several agents.
+/// Two policies, one of which has its own learner, over leases of an environment with several agents.
 #[test]
 fn policies_and_callbacks_of_ones_own_train_with_one_hash_for_any_workers() {
     let directory = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ fn functions_are_applied_by_name() {
     assert_eq!(error.to_string(), "there is no worker function 'gatherers'; known are: hunters");
 }
 
-/// The lines of the callbacks `log_stages`.
+/// Returns the lines of the callbacks `log_stages`.
 fn stages(args: &[&str]) -> Vec<String> {
     let output = program(args);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -224,7 +224,7 @@ fn stages(args: &[&str]) -> Vec<String> {
 fn callbacks_are_called_once_per_stage_of_a_run_in_one_process() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
-    // A hub cannot recompute episodes with device_rows to record them, so the run stays in one process.
+    // A hub cannot recompute episodes with `device_rows` for recording, so the run stays in one process.
     let settings = json!({
         "env": "Corridor-v0", "callbacks": ["log_stages"], "rollout_fragment_length": 32, "train_batch_size": 32,
         "num_envs": 1, "num_workers": 0, "monitor_path": at("episodes"),
@@ -234,7 +234,7 @@ fn callbacks_are_called_once_per_stage_of_a_run_in_one_process() {
     let (config, run) = (at("corridor.json"), at("run"));
     let train = ["train", "--json", "--no-dashboard", "--max-env-steps"];
     let [begun, loaded] = ["worker 0 is set up", "checkpoint loaded"];
-    // Means of episodes are among the numbers once there are any.
+    // The numbers include means of episodes after the first episode.
     let [one, two] = ["trained, 16 numbers", "trained, 18 numbers"];
     let reported = stages(&[&train[..], &["64", "--config", &config, "--run-dir", &run]].concat());
     assert_eq!(reported, [begun, one, two]);
@@ -259,7 +259,7 @@ fn callbacks_are_called_once_per_stage_of_a_run_from_files() {
     assert_eq!(resumed, [begun, "checkpoint loaded", trained]);
 }
 
-/// What became of a run of one iteration.
+/// Returns the result of a run of one iteration.
 fn trained(directory: &Path, workers: &str, num_envs_per_worker: &str, seed: &str, settings: &str) -> Value {
     let run_dir = directory.join(format!("{workers}-{num_envs_per_worker}-{seed}-{}", settings.len()));
     let numbers = ["--workers", workers, "--num-envs-per-worker", num_envs_per_worker, "--seed", seed];
@@ -300,7 +300,7 @@ fn settings_reach_workers_in_other_processes() {
     let same = r#"{"length": 6}"#;
     let hash =
         |workers, envs, settings| trained(directory.path(), workers, envs, "1", settings)["weights_hash"].clone();
-    // The number of workers does not show, unless an environment looks at the index of its home.
+    // The number of workers changes nothing, unless an environment reads the index of its home.
     let usual = hash("2", "4", same);
     assert_eq!(hash("1", "8", same), usual);
     assert_ne!(hash("2", "4", r#"{"length": 20}"#), usual);

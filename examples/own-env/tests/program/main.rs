@@ -1,4 +1,4 @@
-//! The program with code of its own.
+//! Tests of the program with code of its own.
 
 mod commands;
 #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! Runs of environments and policies of this crate: one weights hash for any number of workers, those that come, go and are
-//! killed included, and for a hub that is killed.
+//! Runs of environments and policies of this crate: one weights hash for any number of workers, including those that
+//! join, leave and are killed, and for a hub that is killed.
 
 use std::fs;
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Process, matrix::has_one_result, process::Signal, until};
 
-/// The environment has a snapshot, and the policy brings its learner.
+/// The environment has a snapshot, and the policy has its own learner.
 const CORRIDOR: (&str, &str) = (
     "Corridor-v0",
     r#"{"env_config": {"length": 6, "wind": 0.1}, "policies": {"default_policy": {"policy": "tally"}}}"#,
 );
-/// Several agents replay their episodes where they move; one of the two policies learns as those of the program do.
+/// Several agents, whose slots move by replay; one of the two policies learns like those of the program.
 const HUNT: (&str, &str) = (
     "Hunt-v0",
     r#"{
@@ -32,7 +32,7 @@ async fn own_agents_and_functions_train_with_one_hash_for_any_workers() {
     has_one_result(&registry(), HUNT.0, HUNT.1).await;
 }
 
-/// With the hub die its workers, in the middle of episodes.
+/// The hub's workers are killed with it, in the middle of episodes.
 #[tokio::test]
 async fn own_environments_and_policies_end_with_same_weights_when_their_hub_is_killed() {
     for (env, settings) in [CORRIDOR, HUNT] {

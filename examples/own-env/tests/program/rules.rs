@@ -1,4 +1,4 @@
-//! The environments keep the rules.
+//! Checks that the environments follow the rules.
 
 use rollmesh_core::env::{check_env, check_multi_agent_env};
 

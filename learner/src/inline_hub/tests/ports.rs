@@ -1,4 +1,4 @@
-//! What ports take from their peers.
+//! The messages that ports accept from their peers.
 
 use rollmesh_core::protocol::{
     HEADER_BYTES, Inability, InabilityKind, Kind, MAGIC, allow,
@@ -7,12 +7,12 @@ use rollmesh_core::protocol::{
 
 use super::*;
 
-/// A page has no relays.
+/// Returns the roles in a page, which has no relays.
 fn roles() -> impl Iterator<Item = Role> + Clone {
     Role::ALL.iter().copied().filter(|role| *role != Role::Relay)
 }
 
-/// Every kind that each role may send, or may not.
+/// Returns every role with every kind of message.
 fn cases() -> impl Iterator<Item = (Role, Kind)> {
     roles().flat_map(|role| Kind::ALL.iter().map(move |kind| (role, *kind)))
 }
@@ -25,14 +25,14 @@ fn zeros(kind: Kind, body: usize) -> Vec<u8> {
     frame
 }
 
-/// The message of this kind whose fields are zero or empty.
+/// Returns the message of this kind whose fields are zero or empty.
 fn blank(kind: Kind) -> Vec<u8> {
     let mut frames = (0..256).map(|body| zeros(kind, body));
     frames.find(|frame| Message::decode(frame).is_ok()).unwrap_or_else(|| panic!("{kind:?} has no blank message"))
 }
 
 impl Page {
-    /// A port of this role, and a peer that it has admitted.
+    /// Opens a port of this role, for a peer that it admits.
     fn admitted(&mut self, role: Role) -> PortId {
         let (port, token) = self.hub.open_port(role);
         let admission = self.say(port, &identity(role, token).hello().encode());
@@ -155,7 +155,7 @@ fn invalid_frames_end_their_port_alone() {
         random as usize
     };
     page.work_until(|page| page.count(|message| matches!(message, Message::Iteration(_))) > 1);
-    // What the worker of this run has sent, and what others may; and what the hub has sent.
+    // The kinds that the worker of this run has sent, those that other roles may send, and those of the hub.
     let permitted = cases().filter(|(role, kind)| allow(*role, *kind)).map(|(role, kind)| (role, blank(kind)));
     let sent = page.said.iter().map(|frame| (Role::Worker, frame.clone())).chain(permitted);
     let mut seeds: BTreeMap<Role, Vec<Vec<u8>>> = BTreeMap::new();
