@@ -31,7 +31,7 @@ impl DataHandle {
         Self { inspection: Inspection::new(longest, places as usize) }
     }
 
-    /// Also keeps the first steps from the given episode on, for `takeClip`.
+    /// Makes the reader keep the first steps from the given episode on, for `takeClip`.
     #[must_use]
     pub fn replaying(self, episode: u32) -> Self {
         Self { inspection: self.inspection.replaying(episode) }
