@@ -248,7 +248,7 @@ async fn viewer_sees_all_state_and_changes_none() {
     page.assert_quiet_console().await;
 }
 
-/// A hub that sends messages that no correct hub would send.
+/// Starts a hub that sends messages that no correct hub would send.
 async fn bad_hub() -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it has an address").to_string();
