@@ -141,7 +141,7 @@ class Run:
         return subprocess.run(create, check=True, capture_output=True, text=True).stdout.strip()
 
     def status(self, host: Host) -> dict:
-        """Returns what a viewer on this host sees."""
+        """Returns the status of the hub, from a viewer on this host."""
         viewer = self.network.start(host, "status", "--json", *self.trust, ROLLMESH_TOKEN=self.tokens["viewer"])
         return json.loads(viewer.output())
 
@@ -181,7 +181,7 @@ def disturbed(is_disturbed: bool) -> dict:
             workers[0].kill()
             run.until(run.iteration() + 3)
             run.worker(hosts[0], by_relay)
-            # A partition: the hub hears nothing of this worker, which hears nothing of the hub.
+            # A partition between the hub and this worker.
             hosts[1].connect("down")
             run.until(run.iteration() + 3)
             hosts[1].connect("up")

@@ -1,4 +1,4 @@
-// Files of logged experience, read piece by piece, are what the binary says they are.
+// Tests that reports of files of logged experience, read in chunks, equal those of the binary.
 //
 // ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary.
 import assert from "node:assert/strict";
@@ -13,7 +13,7 @@ const { BatchHandle } = modules("rollmesh_wasm"), { DataHandle } = modules("roll
 
 const golden = (name) => fileURLToPath(new URL(`../golden/conformance/data/${name}`, import.meta.url));
 
-/** Everything in a file that comes in pieces of `size` bytes. */
+/** Reads everything in a file that arrives in chunks of `size` bytes. */
 function read(bytes, size = bytes.length, longestLine) {
   const data = new DataHandle(10, longestLine);
   const batches = [];
@@ -29,7 +29,7 @@ function read(bytes, size = bytes.length, longestLine) {
   return { batches, report: JSON.parse(data.report()) };
 }
 
-/** What `rollmesh data` says of a file; problems are an exit code, too. */
+/** Returns the report of `rollmesh data` about a file; problems also give an exit code. */
 function rollmesh(command, path) {
   try {
     return JSON.parse(execFileSync(process.env.ROLLMESH_BIN, ["data", command, path, "--json"], { stdio: "pipe" }));
@@ -77,7 +77,7 @@ test("another format is named with what to do", () => {
 
 test("lines without end are passed over and not held", () => {
   const line = '{"type": "SampleBatch", "rewards": [1, 2]}\n';
-  // What is left of the long line when its end comes is itself too long, or is not.
+  // The rest of the long line in its last chunk may itself be too long or not.
   for (const rest of [100_000, 101_000]) {
     const bytes = new TextEncoder().encode(line + "x".repeat(rest) + "\n" + line);
     const { batches, report } = read(bytes, 1000, 2000);

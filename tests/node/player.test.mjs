@@ -1,4 +1,4 @@
-// The Web Worker in which a policy plays, over a module that fails when the test says so.
+// Tests the Web Worker in which a policy plays, with a module that fails when the test requests it.
 import assert from "node:assert/strict";
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

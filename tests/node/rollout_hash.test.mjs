@@ -1,4 +1,4 @@
-// The wasm module in Node makes the same bits as the command line.
+// Tests that the wasm module in Node computes the same bits as the command line.
 //
 // ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
 import assert from "node:assert/strict";
@@ -30,7 +30,7 @@ function sampled({ env = "CartPole-v1", hidden, envs, seed, steps, fragment, ker
   return rollmesh("sample", ...Object.entries(options).flat().map(String), "--json").rollout_hash;
 }
 
-// Steps that fill every slot alike and steps that do not; fragments that cut episodes and fragments longer than the rollout.
+// Numbers of steps that fill all slots equally, and others; fragments that cut episodes, and fragments longer than the rollout.
 const rollouts = [
   { hidden: [64, 64], envs: 8, seed: 0, steps: 1_000_000, fragment: 200 },
   { hidden: [64, 64], envs: 1, seed: 1, steps: 20_000, fragment: 7 },
@@ -79,7 +79,7 @@ for (const { name: env, agents } of envs.filter(({ agents }) => agents)) {
   });
 }
 
-// What an earlier commit made of single agents, which the native suite recomputes, too.
+// The hashes of an earlier commit for single agents, which the native suite recomputes, too.
 const golden = (name) => JSON.parse(readFileSync(new URL(`../golden/${name}`, import.meta.url), "utf8"));
 const frozen = golden("frozen.json");
 
@@ -90,7 +90,7 @@ for (const { env, policy, seed, rollout_hash } of frozen.hashes.filter((entry) =
   });
 }
 
-// Batches of every kind of environment and policy, filters and memory included.
+// Batches of every kind of environment and policy, including filters and recurrent policies.
 for (const { config, samples, batch_hash } of golden("kinds.json").samples) {
   test(`${config.env} under ${Object.keys(config.policies ?? { default_policy: {} })} has the golden batches`, () => {
     assert.equal(wasm.sample_hash(JSON.stringify(config), samples), batch_hash);

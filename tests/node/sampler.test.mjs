@@ -1,4 +1,4 @@
-// A sampler that is given a little time now and then makes the batches of one that is not interrupted.
+// Tests that a sampler with short slices of time returns the same batches as one that is not interrupted.
 //
 // ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`.
 import assert from "node:assert/strict";
@@ -17,7 +17,7 @@ function sampler(changes) {
   return { step, metrics: () => worker.metrics(), stepsPerSample: worker.stepsPerSample };
 }
 
-/** The next batch, with a turn of the event loop between two slices; and how many slices it took. */
+/** Returns the next batch, sampled in slices between which the event loop runs, and the number of slices. */
 async function sliced(sampler, budgetMs) {
   for (let slices = 1; ; slices++) {
     const batch = sampler.step(budgetMs);
@@ -74,7 +74,7 @@ test("a batch is plain objects and typed arrays", () => {
   assert.deepEqual([rows, seqLens], [400, undefined]);
   const found = Object.entries(columns).map(([name, { dtype, shape, data }]) => {
     assert.equal(data.length, rows * shape.reduce((a, b) => a * b, 1), name);
-    // Memory of its own: it can be transferred.
+    // The column has its own memory, so it can be transferred.
     assert.equal(data.buffer.byteLength, data.byteLength, name);
     return [name, dtype, shape, data.constructor.name];
   });

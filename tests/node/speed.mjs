@@ -1,5 +1,5 @@
 // Compares the speed of the wasm module in Node with that of the command line's portable kernels, in turns. Exits with 1 if the
-// median ratio is below the goal. Measures the clock, so it wants an idle machine.
+// median ratio is below the goal. It measures wall-clock time, so it needs an idle machine.
 //
 // ROLLMESH_WASM names the folder of the modules made by `wasm-bindgen --target nodejs`, ROLLMESH_BIN the binary `rollmesh`.
 import { execFileSync } from "node:child_process";
@@ -18,7 +18,7 @@ function inNode() {
   return (1_000 * steps) / (performance.now() - start);
 }
 
-// V8 compiles the module for speed while it runs.
+// V8 optimises the module while it runs.
 inNode();
 const turns = Array.from({ length: TURNS }, () => ({ node: inNode(), native: native() }));
 const ratios = turns.map(({ node, native }) => node / native).sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-"""What the scripts for PyTorch share: models, distributions, losses and golden cases, in 64-bit floats.
+"""Models, distributions, losses and golden cases that the scripts for PyTorch share, in 64-bit floats.
 
 Activations, recurrent cells, convolutions, distributions and divergences are PyTorch's own; names, shapes and the padding of
 convolutions are rollmesh's.
@@ -25,7 +25,7 @@ MODEL_DEFAULTS = {
 
 
 def f32(tensor):
-    """Rounds to 32 bits, as columns and weights have them."""
+    """Rounds to the 32 bits of columns and weights."""
     return tensor.float().double()
 
 
@@ -38,7 +38,7 @@ def as_list(tensor):
 class Model:
     """The networks of a `model_config`. The first forward pass draws each weight where it is needed.
 
-    Observations begin with `mask_len` numbers that say which actions may be chosen.
+    Observations begin with `mask_len` numbers, the mask of valid actions.
     """
 
     def __init__(self, config, obs_shape, space, mask_len=0):
@@ -53,7 +53,7 @@ class Model:
     def forward(self, obs, lens=None, states=None, previous=None):
         """Returns the distributions' inputs and the values of rows, which are sequences of these lengths.
 
-        `previous` is what a memory sees of the steps before the rows.
+        `previous` is the input of a recurrent layer from the steps before the rows.
         """
         mask, obs = obs[:, :self.mask_len], obs[:, self.mask_len:]
         is_recurrent = self.use_lstm or self.use_gru
@@ -101,11 +101,11 @@ class Model:
         return functional.layer_norm(x, width, self.tensor(f"{name}.weight", *width), self.tensor(f"{name}.bias", *width))
 
     def convolution(self, name, images, filters, kernel, stride, is_padded):
-        """Channels are the last dimension, before and after."""
+        """Applies a convolution to images whose last dimension are the channels, as in the result."""
         weight = self.tensor(f"{name}.weight", *kernel, images.shape[3], filters)
         bias = self.tensor(f"{name}.bias", filters)
         padding = []
-        # `pad` takes the last side first: the width.
+        # `pad` takes the last dimension first: the width.
         for side in [1, 0]:
             size = images.shape[1 + side]
             places = -(-size // stride[side])
@@ -137,20 +137,20 @@ class Model:
         return torch.cat(hidden)
 
     def state_columns(self, states):
-        """States of sequences as the columns of a batch."""
+        """Returns the states of sequences as the columns of a batch."""
         parts = states.chunk(2, 1) if self.use_lstm else [states]
         return {f"state_in_{i}": part for i, part in enumerate(parts)}
 
 
 def inputs_len(space):
-    """Numbers that the distribution of a space takes: `nvec` values, `binary` choices or `len` real numbers, or all of `parts`."""
+    """Returns the number of inputs of a space's distribution."""
     if "parts" in space:
         return sum(inputs_len(part) for part in space["parts"])
     return sum(space["nvec"]) if "nvec" in space else space["binary"] if "binary" in space else 2 * space["len"]
 
 
 def distributions(space, inputs):
-    """One distribution per component of an action."""
+    """Returns one distribution per component of an action."""
     if "parts" in space:
         inputs = inputs.split([inputs_len(part) for part in space["parts"]], 1)
         return [component for part, own in zip(space["parts"], inputs) for component in distributions(part, own)]
@@ -175,7 +175,7 @@ def entropy_of(parts):
 
 
 def policy_gradient_loss(settings, parts, values, rows):
-    """Returns the loss of `pg` or `a2c`, and what it consists of."""
+    """Returns the loss of `pg` or `a2c`, and its parts."""
     policy_loss = -(logp_of(parts, rows["actions"]) * rows["advantages"]).mean()
     vf_loss = ((values - rows["value_targets"]) ** 2).mean() if settings["use_critic"] else torch.zeros(())
     losses = {"policy_loss": policy_loss, "vf_loss": vf_loss, "entropy": entropy_of(parts)}
@@ -183,7 +183,7 @@ def policy_gradient_loss(settings, parts, values, rows):
 
 
 def ppo_loss(settings, parts, values, rows):
-    """Returns the loss of `ppo`, and what it consists of. `old` are the distributions that divergences start from."""
+    """Returns the loss of `ppo`, and its parts. The KL divergence is from the distributions `old`."""
     ratio = (logp_of(parts, rows["actions"]) - rows["action_logp"]).exp()
     advantages = (rows["advantages"] - rows["advantages"].mean()) / (rows["advantages"].std(unbiased=False) + 1e-8)
     clip = settings["clip_param"] * settings.get("annealing", 1)
@@ -210,7 +210,7 @@ def actor_critic_loss(settings, losses):
 
 
 def golden_case(name, algorithm, settings, model, columns, lens, losses, **more):
-    """A case for learner/src/tests/golden.rs, with the gradients that `backward` has left at the weights."""
+    """Returns a case for learner/src/tests/golden.rs, with the weights' gradients after `backward`."""
     columns = {name: column if isinstance(column, list) else as_list(column) for name, column in columns.items()}
     if "nvec" in model.space or "binary" in model.space:
         columns["actions"] = [int(action) for action in columns["actions"]]
@@ -225,7 +225,7 @@ def golden_case(name, algorithm, settings, model, columns, lens, losses, **more)
 
 
 def write(script, cases):
-    """Prints cases, one a line."""
+    """Prints cases, one per line."""
     print(f'{{"made_by": "tests/peers/{script} with torch {torch.__version__.split("+")[0]}", "cases": [')
     print(",\n".join(json.dumps(case) for case in cases))
     print("]}")

@@ -1,4 +1,4 @@
-"""minari, h5py, pandas and pyarrow compared with our readers and writers.
+"""minari, h5py, pandas and pyarrow compared with rollmesh's readers and writers.
 
 needs: `minari[hdf5,arrow]`, `h5py`, `pandas`, `pyarrow`, Python 3.10 or newer
 usage: cargo build --release -p rollmesh-tests --bin data_sets
@@ -34,7 +34,7 @@ def run(*arguments):
 
 
 def array(table, name):
-    """A column of ours as others see it: lists of fixed size, their shape in the field's metadata."""
+    """Returns a column of rollmesh's files: lists of fixed size, with the shape in the field's metadata."""
     field = table.schema.field(name)
     shape = (field.metadata or {}).get(b"shape")
     values = table.column(name).combine_chunks()
@@ -70,7 +70,7 @@ def episodes():
 
 
 def check_minari(folder, data_format, buffers):
-    """What minari wrote in one of its formats is what we read, and what we write minari reads."""
+    """Asserts that rollmesh reads minari's files in a format, and that minari reads rollmesh's, with equal values."""
     os.environ["MINARI_DATASETS_PATH"] = str(folder / data_format)
     minari.create_dataset_from_buffers(
         f"peer/{data_format}-v0",

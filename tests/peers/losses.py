@@ -36,12 +36,12 @@ COLUMNS = {
     "bc": [],
     "marwil": ["advantages"],
 }
-# Of the cases that take steps.
+# Settings of the cases that take steps.
 STEPS = {"lr": 0.02, "adam_epsilon": 1e-5, "weight_decay": 0.1, "num_epochs": 4, "minibatch_size": 1000}
 
 
 def imitation_loss(settings, parts, values, rows):
-    """Returns the loss of `bc` or `marwil`, and what it consists of. Advantages of the batch are returns."""
+    """Returns the loss of `bc` or `marwil`, and its parts. The batch's advantages are returns."""
     logp = logp_of(parts, rows["actions"])
     if settings["bc_logstd_coeff"]:
         log_stds = [part.scale.log() for part in parts if hasattr(part, "scale")]
@@ -67,7 +67,7 @@ LOSSES = {
 
 
 def previous_steps(model, actions, rewards, first):
-    """What a memory sees of the steps before the rows: `first` before a sequence, then its own actions and rewards."""
+    """Returns the input of a recurrent layer from previous steps: `first`, then the sequence's actions and rewards."""
     nvec = model.space.get("nvec")
     encoded = [functional.one_hot(a.long(), n) for a, n in zip(actions.unbind(1), nvec)] if nvec else [actions]
     steps = (encoded if model.lstm_use_prev_action else []) + ([rewards[:, None]] if model.lstm_use_prev_reward else [])
@@ -117,7 +117,7 @@ def case(
         inputs, values = model.forward(obs, LENS, states, previous)
         loss, losses = LOSSES[algorithm](now, distributions(space, inputs), values, {**rows, "old": old})
         for weight in model.weights.values():
-            # Not None: AdamW does not even decay weights without a gradient.
+            # Zeros instead of None, since AdamW does not decay weights without a gradient.
             weight.grad = torch.zeros_like(weight)
         loss.backward()
         if settings["grad_clip"]:
@@ -135,7 +135,7 @@ def case(
 
 
 def take_steps(model, settings, now, backward):
-    """Steps of AdamW, each along the gradient of the whole batch. Returns mean losses and the weights after the last step."""
+    """Takes AdamW steps with the whole batch's gradient. Returns mean losses and the weights after the last step."""
     weights = model.weights.values()
     optimizer = torch.optim.AdamW(
         weights, settings["lr"], eps=settings["adam_epsilon"], weight_decay=settings["weight_decay"])

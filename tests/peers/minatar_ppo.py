@@ -2,7 +2,7 @@
 
 Usage: python tests/peers/minatar_ppo.py target/release/rollmesh DIRECTORY [SEEDS [FRAMES]]
 
-One run after the other, each in one process with one thread of sampling and learning in turns. A run that is interrupted
+One run after the other, each in one process with one thread that samples and learns sequentially. A run that is interrupted
 resumes from its newest checkpoint, and a finished one is not repeated, so the same command continues the series. It prints
 each run's mean return of the latest 100 episodes at every fifth of the frames, as a table.
 """
@@ -17,7 +17,7 @@ import sys
 ENVIRONMENTS = ["PixelBreakout-v0", "PixelFreeway-v0"]
 
 # The network is that of Young and Tian (arXiv 1903.03176): 16 filters of 3x3, a hidden layer of 128, heads for policy and
-# value over the same layers. The rest is what PPO's implementations use for Atari's games, with more rows per update.
+# value over the same layers. The other settings are usual for PPO on Atari games, with more rows per update.
 SETTINGS = {
     "preset": "none",
     "algorithm": "ppo",
@@ -52,7 +52,7 @@ def settings(env, frames):
 
 
 def train(program, folder, env, seed, frames):
-    """Begins the run of `folder`, resumes it, or leaves it if it is over."""
+    """Begins the run of `folder` or resumes it; does nothing if it has finished."""
     if (folder / "summary.json").exists():
         return
     if any((folder / "checkpoints").glob("*/manifest.json")):

@@ -1,4 +1,4 @@
-"""RLlib 2.9.3's JsonReader and JsonWriter compared with ours, see README.md in this directory.
+"""RLlib 2.9.3's JsonReader and JsonWriter compared with rollmesh's, see README.md in this directory.
 
 usage: python rllib_json.py PATH_OF_RLLIB_JSON PATH_OF_ROLLMESH [SECONDS_PER_TIMING [TURNS]]
 """
@@ -23,7 +23,7 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch, concat_s
 
 
 def cart_pole(rows, rng, number):
-    """The columns of a CartPole sample of PPO's."""
+    """Returns the columns of a CartPole sample of PPO."""
     return SampleBatch({
         "obs": rng.normal(size=(rows, 4)).astype(np.float32),
         "new_obs": rng.normal(size=(rows, 4)).astype(np.float32),
@@ -42,7 +42,7 @@ def cart_pole(rows, rng, number):
 
 
 def odd_ones(rng):
-    """Whatever else the format has."""
+    """Returns batches with everything else that the format supports."""
     images = SampleBatch({"obs": rng.integers(0, 256, (5, 8, 8, 3)).astype(np.uint8), "actions": rng.normal(size=(5, 2))})
     nested = SampleBatch({
         "obs": {"pos": rng.normal(size=(3, 2)).astype(np.float32), "in": {"on": np.array([True, False, True])}},
@@ -84,7 +84,7 @@ def leaves(prefix, value):
 
 
 def same(ours, theirs):
-    """Equal columns of equal types, bit for bit; returns how many."""
+    """Asserts that all columns have equal types and bits. Returns their number."""
     if isinstance(theirs, MultiAgentBatch):
         assert ours.count == theirs.count and set(ours.policy_batches) == set(theirs.policy_batches)
         return sum(same(ours[policy], theirs[policy]) for policy in theirs.policy_batches)
@@ -101,13 +101,13 @@ def same(ours, theirs):
 
 
 def numbers_of(column):
-    """What `rollmesh data inspect` says of a column of numbers."""
+    """Returns the report of `rollmesh data inspect` for a column of numbers."""
     values = np.asarray(column).astype(np.float64).ravel()
     return {"rows": len(column), "min": values.min(), "mean": values.mean(), "max": values.max()}
 
 
 def read_as_it_is(program, command, folder):
-    """What the program keeps with --output, as RLlib reads it; the columns that agree with what the program says of them."""
+    """Compares RLlib's reading of --output with the program's report. Returns the numbers of batches and columns."""
     subprocess.run([program, *command, "--output", folder, "--json"], check=True, capture_output=True)
     said = subprocess.run([program, "data", "inspect", folder, "--json"], check=True, capture_output=True, text=True)
     said = json.loads(said.stdout)
@@ -121,7 +121,7 @@ def read_as_it_is(program, command, folder):
             found = numbers_of(rows[name])
             assert all(np.isclose(found[of], column[of], rtol=1e-6) for of in found), (name, found, column)
             columns += 1
-        # Every agent's rows of every episode: those that end have the returns that the program counts.
+        # The rows of every agent in every episode; the returns of ended episodes must be those of the report.
         ended = {}
         ends = np.logical_or(rows["terminateds"], rows["truncateds"])
         for row, agent in enumerate(zip(rows["eps_id"], rows["agent_index"], strict=True)):
@@ -132,7 +132,7 @@ def read_as_it_is(program, command, folder):
 
 
 def per_second(rows, least, work, tidy=lambda: None):
-    """By the clock, and of the processor's time, which other programs do not take away. What tidies up is not counted."""
+    """Returns rows per second of wall-clock and of CPU time, which other programs do not affect, without `tidy`."""
     clock, busy, times = 0.0, 0.0, 0
     while clock < least:
         began, spent = time.perf_counter(), time.process_time()
@@ -143,7 +143,7 @@ def per_second(rows, least, work, tidy=lambda: None):
 
 
 def ours(program, file, least, processors):
-    """In a process of its own, which may run on the given number of processors."""
+    """Times rollmesh in a separate process, on the given number of processors."""
     allowed = sorted(os.sched_getaffinity(0))[:processors]
     timing = [program, "time", file, str(least)]
     ran = subprocess.run(timing, check=True, capture_output=True, text=True, preexec_fn=lambda: os.sched_setaffinity(0, allowed))
@@ -160,7 +160,7 @@ def main():
         theirs = write(batches + odd_ones(rng), os.path.join(root, "rllib"))
         rewritten = os.path.join(root, "ours.json")
         subprocess.run([program, "rewrite", theirs, rewritten], check=True)
-        # They read what we wrote of what they wrote as they read what they wrote.
+        # RLlib reads its own file and rollmesh's copy of it equally.
         pairs = list(zip(read(rewritten), read(theirs), strict=True))
         columns = sum(same(a, b) for a, b in pairs)
         print(f"{len(pairs)} batches, {columns} columns equal in both directions")
@@ -172,14 +172,14 @@ def main():
             kept, columns = read_as_it_is(rollmesh, command, os.path.join(root, f"{command[0]}-{command[2]}"))
             print(f"rollmesh {' '.join(command[:3])} --output: RLlib reads {kept} batches, {columns} columns agree")
 
-        # Batches of which a file of several megabytes is made, as after an hour of sampling.
+        # The batches make a file of several megabytes, as after an hour of sampling.
         file = write(batches * 20, os.path.join(root, "timing"))
         rows = 20 * sum(batch.count for batch in batches)
         decoded = read(file)
         writer = JsonWriter(os.path.join(root, "again"), IOContext(), max_file_size=1 << 40)
         for turn in range(turns):
             reading = per_second(rows, least, lambda: pass_over(file))
-            # Here as there every pass has a file that is empty, lest one of them writes gigabytes and the other one does not.
+            # On both sides every pass begins with an empty file, so that neither writes gigabytes.
             empty = lambda: os.truncate(glob.glob(os.path.join(root, "again", "*.json"))[0], 0)
             writing = per_second(rows, least, lambda: [writer.write(batch) for batch in decoded], empty)
             for processors in sorted({1, os.cpu_count()}):

@@ -2,7 +2,7 @@
 
 usage: python stale_batches.py > tests/golden/stale_batches.json
 
-V-trace is summed as equation 1 of the IMPALA paper has it, without recursion, in 64-bit floats; gradients are autograd's.
+V-trace is the sum of equation 1 of the IMPALA paper, without recursion, in 64-bit floats; autograd computes the gradients.
 """
 
 import torch
@@ -12,7 +12,7 @@ from common_torch import Model, distributions, f32, golden_case, logp_of, policy
 GAMMA, LAMBDA = 0.9, 0.8
 SETTINGS = {"gamma": GAMMA, "lambda": LAMBDA, "vf_loss_coeff": 0.7, "entropy_coeff": 0.3, "grad_clip": 0, "use_critic": True}
 OBS, HIDDEN = 3, 4
-# The learner's version, and pieces of episodes: rows, version that acted, whether the last row terminates or truncates.
+# The learner's version, and the pieces of episodes: rows, the version that acted, and the flag of the last row.
 LEARNER = 7
 PIECES = [(4, 5, "terminateds"), (3, 7, None), (5, 3, None), (2, 6, "truncateds"), (3, 7, "terminateds"), (1, 6, None)]
 LENS = [rows for rows, _, _ in PIECES]
@@ -20,7 +20,7 @@ ROWS = sum(LENS)
 
 
 def vtrace(rewards, values, bootstrap, ratios, gamma, lam):
-    """Targets by equation 1 with clips at 1 and the traces of remark 2, and advantages that lead to the same."""
+    """Returns targets by equation 1 with clips at 1 and the traces of remark 2, and the advantages that correspond to them."""
     n, rho = len(rewards), ratios.clamp(max=1.0)
     following = torch.cat([values[1:], bootstrap.view(1)])
     delta = rho * (rewards + gamma * following - values)

@@ -1,11 +1,11 @@
-"""PPO's update of 2,048 rows, compared with PyTorch's and Stable-Baselines3's on the CPU, in turns.
+"""PPO's update of 2,048 rows, compared with PyTorch's and Stable-Baselines3's on the CPU, alternately.
 
 Usage: python tests/peers/update_speed.py target/release/deps/update-… [TURNS]
 
 The first argument is the benchmark that `cargo bench -p rollmesh-learner --bench update --no-run` builds. All sides do eight epochs
 of minibatches of 128 rows on one thread, with the same layers: 64x64 networks for policy and value, an LSTM of 64 over sequences of
 20 rows, and 16 filters of 3x3 with a layer of 128 on images of 10x10x4. For the first, Stable-Baselines3's `PPO.train` does the
-update; the others are the same loss in plain PyTorch, gradients clipped and AdamW stepped as ours. Prints medians and their ratios.
+update; the others are the same loss in plain PyTorch, with rollmesh's gradient clipping and AdamW. Prints medians and ratios.
 """
 
 import os
@@ -26,7 +26,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 
 def sb3_mlp():
-    """Stable-Baselines3 with its default networks, which are ours: 64x64, tanh, for policy and value each."""
+    """Returns Stable-Baselines3's update with its default networks, which equal rollmesh's: two of 64x64, tanh."""
     import gymnasium
     from stable_baselines3 import PPO
 

@@ -1,4 +1,4 @@
-//! Implements a worker for the simulator, which follows the group's protocol with fake rows.
+//! A worker for the simulator, which follows the group's protocol with fake rows.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use crate::fake_rows::FakeState;
 /// A message from a worker to the group.
 #[derive(Clone, Debug)]
 pub enum WorkerOutput {
-    /// Env steps done so far.
+    /// The number of env steps done so far.
     Progress(LeaseId, u64),
-    /// Slots of a lease: all, or those finished since the last upload.
+    /// The fragments of a lease's slots: all, or those finished since the last upload.
     Upload(LeaseId, Vec<SlotFragment>),
-    /// The worker does not work on the lease.
+    /// The worker refuses the lease.
     Refused(LeaseId),
     /// Whether the worker can run the run's leases.
     Answer(Result<(), Inability>),
@@ -27,7 +27,7 @@ pub enum WorkerOutput {
 /// A message from the group to a worker.
 #[derive(Clone, Debug)]
 pub enum WorkerInput {
-    /// Work.
+    /// Work on a lease.
     Grant(Lease),
     /// Drop a lease.
     Revoke(LeaseId),
@@ -53,7 +53,7 @@ struct Work {
     lease: Lease,
     starts: Vec<FakeState>,
     env_steps: u64,
-    /// Number of uploaded slots.
+    /// The number of uploaded slots.
     handed: usize,
 }
 

@@ -38,7 +38,7 @@ pub enum Happened {
         lease: LeaseId,
         /// The fragment number.
         fragment: FragmentNo,
-        /// Version of the weights.
+        /// The version of the weights.
         weights_version: WeightsVersion,
         /// The slots.
         slots: Vec<SlotId>,
@@ -48,7 +48,7 @@ pub enum Happened {
         /// The lease.
         lease: LeaseId,
     },
-    /// A worker left, and its leases ended.
+    /// A worker was removed, and its leases ended.
     Left {
         /// The worker.
         worker: WorkerId,
@@ -113,7 +113,7 @@ impl Rules {
 /// The first event that a correct group cannot produce.
 #[derive(Debug)]
 pub struct Violation {
-    /// Index in the history.
+    /// The index in the history.
     pub at: usize,
     /// The violated rule.
     pub what: String,
@@ -158,9 +158,9 @@ struct Grant {
 #[derive(Clone)]
 struct Kept {
     slots: Vec<FakeState>,
-    /// Slots in the order in which their queued fragments were committed.
+    /// The slots in the order in which their queued fragments were committed.
     order: VecDeque<(SlotId, WeightsVersion)>,
-    /// Weights of the iterations so far.
+    /// The weights of the iterations so far.
     began: Vec<WeightsVersion>,
     batches: usize,
     granted: u64,

@@ -14,7 +14,7 @@ use rollmesh_core::{
     time::Micros,
 };
 
-/// Adds a worker to a group, and reports immediately that it is able.
+/// Adds a worker to a group and immediately answers that it can run the leases.
 pub fn join(group: &mut LeaseGroup, worker: WorkerId, profile: WorkerProfile, now: Micros) {
     group.handle_joined(worker, profile, now);
     group.handle_answer(worker, Ok(()), now);

@@ -1,4 +1,4 @@
-//! Defines the faults of a simulated run, all drawn from one seed.
+//! The faults of a simulated run, all drawn from one seed.
 
 use rollmesh_core::{
     group::{AuditPolicy, Principal, SamplingMode},
@@ -7,7 +7,7 @@ use rollmesh_core::{
 
 use crate::fake_rows::splitmix64;
 
-/// Random draws for the simulator; no test depends on their quality.
+/// A source of random draws for the simulator; no test depends on their quality.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
@@ -45,44 +45,44 @@ impl Dice {
 /// A simulated run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Seed of all draws.
+    /// The seed of all draws.
     pub seed: u64,
-    /// Slots of the run.
+    /// The number of slots of the run.
     pub num_slots: u32,
-    /// Maximum number of slots of a lease.
+    /// The maximum number of slots of a lease.
     pub max_slots_per_lease: u32,
-    /// Env steps of a fragment.
+    /// The env steps of a fragment.
     pub length: u32,
-    /// Iterations of the run.
+    /// The number of iterations of the run.
     pub iterations: u64,
-    /// Iterations with the same weights; in synchronous mode two of them are open at a time.
+    /// The number of iterations with the same weights; in synchronous mode two of them are open at a time.
     pub per_version: u64,
-    /// Which fragments form a batch.
+    /// The rule for the fragments of a batch.
     pub mode: SamplingMode,
-    /// Minimum milliseconds from a batch to the next iteration.
+    /// The minimum milliseconds from a batch to the next iteration.
     pub learner_ms: u64,
-    /// Number of batches between two saved states of the group.
+    /// The number of batches between two saved states of the group.
     pub save_every: usize,
-    /// Microseconds per env step of each of the first workers.
+    /// The microseconds per env step of each of the first workers.
     pub workers: Vec<u64>,
     /// The faults.
     pub faults: Faults,
-    /// Untrusted workers; without it the hub trusts all workers.
+    /// The untrusted workers; if `None`, the hub trusts all workers.
     pub watch: Option<Watch>,
 }
 
-/// Untrusted workers, some of them dishonest.
+/// The untrusted workers, some of them dishonest.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch {
-    /// Which fragments the hub audits.
+    /// The policy by which the hub audits fragments.
     pub audits: AuditPolicy,
-    /// Number of dishonest workers, counted from the first.
+    /// The number of dishonest workers, counted from the first.
     pub divergent: usize,
-    /// Falsified fragments among theirs, per thousand.
+    /// The falsified fragments among theirs, per thousand.
     pub falsification: u64,
-    /// Maximum duration of a replay in milliseconds.
+    /// The maximum duration of a replay in milliseconds.
     pub audit_ms: u64,
-    /// Fragments that cannot be replayed, per thousand.
+    /// The fragments that cannot be replayed, per thousand.
     pub unknown: u64,
 }
 
@@ -104,26 +104,26 @@ impl Watch {
 /// The faults, per thousand unless stated otherwise.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    /// Lost messages.
+    /// The lost messages.
     pub lost: u64,
-    /// Duplicated messages.
+    /// The duplicated messages.
     pub duplicated: u64,
-    /// Maximum delay of a message in milliseconds. Later messages overtake earlier ones.
+    /// The maximum delay of a message in milliseconds. Later messages overtake earlier ones.
     pub delay_ms: u64,
-    /// Uploads that arrive corrupted.
+    /// The uploads that arrive corrupted.
     pub corrupted: u64,
-    /// Refused leases.
+    /// The refused leases.
     pub refused: u64,
-    /// Workers that join but cannot run the leases.
+    /// The workers that join but cannot run the leases.
     pub unable: u64,
-    /// Uploads in which one bit of a reward is wrong. Chaotic scenarios have none, since an undetected falsification changes
-    /// the run.
+    /// The uploads in which one bit of a reward is wrong. Chaotic scenarios have none, since an undetected
+    /// falsification changes the run.
     pub falsification: u64,
-    /// Mean milliseconds between injected faults; 0 for none.
+    /// The mean milliseconds between injected faults; 0 for none.
     pub every_ms: u64,
     /// The kinds of injected faults; a repeated kind is more likely.
     pub kinds: Vec<FaultKind>,
-    /// When the faults end.
+    /// The time at which the faults end.
     pub until: Micros,
 }
 
@@ -151,7 +151,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// Every kind, as often as in chaotic scenarios.
+    /// All kinds, as often as in chaotic scenarios.
     pub const ALL: [Self; 16] = [
         Self::Crash,
         Self::Crash,
@@ -197,7 +197,7 @@ impl Scenario {
     pub fn chaotic(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let workers = dice.between(1, 5);
-        // Some seeds have a network that loses and reorders messages, others a slow but ordered one, and so on.
+        // Some seeds have a network that loses and reorders messages, others a slow but ordered one.
         let mut sometimes = |most: u64| if dice.chance(600) { dice.between(1, most) } else { 0 };
         let faults = Faults {
             lost: sometimes(50),

@@ -1,5 +1,5 @@
-// Builds the package: `node build.mjs STAGE`. STAGE/src/wasm holds what wasm-bindgen has made, STAGE/node_modules what
-// `npm install` has; the package is STAGE/package then.
+// Builds the package: `node build.mjs STAGE`. Reads the output of wasm-bindgen in STAGE/src/wasm and that of `npm install` in
+// STAGE/node_modules, and writes the package to STAGE/package.
 import { execFileSync } from "node:child_process";
 import { copyFileSync, cpSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -10,7 +10,7 @@ import { notices } from "./notices.mjs";
 const here = dirname(fileURLToPath(import.meta.url)), root = resolve(here, "../..");
 const stage = resolve(process.argv[2]), out = join(stage, "package"), wasm = join(stage, "src/wasm");
 
-// The sources, and the client of external environments, which is an example of its own.
+// The sources, and the client of external environments, which is a separate example.
 for (const name of readdirSync(join(here, "src"))) copyFileSync(join(here, "src", name), join(stage, "src", name));
 copyFileSync(join(root, "examples/external/rollmesh_client.js"), join(stage, "src/rollmesh_client.js"));
 copyFileSync(join(here, "tsconfig.json"), join(stage, "tsconfig.json"));

@@ -1,4 +1,4 @@
-//! The Web Worker that reads a file of logged experience, and what it posts.
+//! The Web Worker that reads a file of logged experience, and its messages.
 
 use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
@@ -14,26 +14,26 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Next to the page; it loads the module that reads.
+/// The script next to the page that loads the reader's module.
 const SCRIPT: &str = "./reader.js";
 
-/// A file that is being read. Dropping it ends that.
+/// A file that is being read. Dropping it ends the reading.
 pub(crate) struct DataFile {
     file: File,
     _worker: Option<WebWorker>,
 }
 
 impl DataFile {
-    /// Begins to read, and to look for the steps from an episode on. The store is notified of the progress. If it is known what is
-    /// in the file, it is read only up to these steps.
+    /// Begins to read, and to look for the steps from an episode on. Notifies the store of the progress. If the file's
+    /// content is `known`, the file is read only up to these steps.
     pub(crate) fn start(store: Store, file: File, episode: u32, known: Option<Arc<Found>>) -> Self {
         let (name, bytes, again) = (file.name(), file.size() as u64, known.is_some());
         let opened = OpenedFile { name, bytes, episode, found: known.unwrap_or_default(), ..OpenedFile::default() };
         if !again {
-            // The file before is no longer the one that can be replayed.
+            // This file replaces the previous one, which can no longer be replayed.
             store.dispatch(Event::FileRead(opened.clone()));
         }
-        // It comes with one message, and belongs to all that follow.
+        // The clip is in one message, and belongs to all later ones.
         let clip = Rc::new(OnceCell::new());
         let hear = move |heard: Result<MessageEvent, String>| {
             let read = heard.and_then(|event| {
@@ -52,19 +52,19 @@ impl DataFile {
         Self { file, _worker: worker }
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> File {
         self.file.clone()
     }
 }
 
-/// Reads the steps to be replayed, if the Web Worker has posted them.
+/// Reads the steps to be replayed from a message, if it has them.
 fn read_clip(data: &JsValue) -> Option<Arc<Clip>> {
     let bytes: Uint8Array = Reflect::get(data, &"clip".into()).ok()?.dyn_into().ok()?;
     decode(&bytes.to_vec()).map(|clip| Arc::new(Clip::read(clip)))
 }
 
-/// Reads what the Web Worker has posted.
+/// Reads a message of the Web Worker.
 fn read(data: &JsValue, file: OpenedFile) -> Result<OpenedFile, String> {
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
     if let Some(reason) = field("error").as_string() {

@@ -1,6 +1,6 @@
-//! Numbers and durations for people.
+//! Formats numbers and durations for display.
 
-/// Digits in groups of three: `24,576`.
+/// Formats digits in groups of three: `24,576`.
 #[must_use]
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
@@ -14,13 +14,13 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// A number of things: `1 slot`, `2,048 slots`.
+/// Formats a number with a noun: `1 slot`, `2,048 slots`.
 #[must_use]
 pub(crate) fn number_of(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Three or four significant digits with a unit: `950`, `9,300`, `12.4k`, `1.25M`, `10G`. A dash for what is no number.
+/// Formats three or four significant digits with a unit: `950`, `9,300`, `12.4k`, `1.25M`, `10G`. NaN is a dash.
 #[must_use]
 pub(crate) fn short(value: f64) -> String {
     let magnitude = value.abs();
@@ -38,7 +38,7 @@ pub(crate) fn short(value: f64) -> String {
     }
 }
 
-/// A value at an axis: all that are in the thousands read the same.
+/// Formats a value at an axis: all values in the thousands have the same form.
 #[must_use]
 pub(crate) fn tick(value: f64) -> String {
     match value.abs() {
@@ -49,13 +49,13 @@ pub(crate) fn tick(value: f64) -> String {
     }
 }
 
-/// One decimal: returns and lengths of episodes. A dash for what is no number.
+/// Formats one decimal, for returns and lengths of episodes. NaN is a dash.
 #[must_use]
 pub(crate) fn mean(value: f64) -> String {
     if value.is_finite() { format!("{value:.1}") } else { "–".into() }
 }
 
-/// `0:07`, `12:34`, `1:02:03`.
+/// Formats a duration as `0:07`, `12:34` or `1:02:03`.
 #[must_use]
 pub(crate) fn duration(ms: u64) -> String {
     let seconds = ms / 1_000;

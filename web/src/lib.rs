@@ -1,8 +1,8 @@
 //! The dashboard: a page that follows a hub's run, controls it and can work for it; without a hub it trains in its own tab.
 //!
-//! [`state`] holds what the page knows and changes it by a pure function; the shell feeds it from a socket, from
-//! its Web Workers and from the person; the views only read.
-// `#[component]` makes the types of its properties public, whatever the component's visibility.
+//! [`state`] holds the page's state and changes it by a pure function; the shell passes it events of a socket, of Web
+//! Workers and of the user; the views only read.
+// `#[component]` makes the types of its properties public, regardless of the component's visibility.
 #![allow(unreachable_pub)]
 
 mod chart;

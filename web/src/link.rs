@@ -6,7 +6,7 @@ use web_sys::UrlSearchParams;
 
 use crate::state::Texts;
 
-/// The texts that the page's address restores; none for an address without any.
+/// Reads the texts that the page's address restores; `None` for an address without any.
 pub(crate) fn read() -> Option<Texts> {
     let hash = window().location().hash().ok()?;
     let pairs = UrlSearchParams::new_with_str(hash.strip_prefix('#')?).ok()?;
@@ -16,7 +16,7 @@ pub(crate) fn read() -> Option<Texts> {
     (!texts.is_empty()).then_some(texts)
 }
 
-/// Lets the page's address restore these texts, without another entry in the history.
+/// Puts these texts into the page's address, without another entry in the history.
 pub(crate) fn show(texts: &Texts) {
     let encoded = |text: &str| String::from(js_sys::encode_uri_component(text));
     let pairs: Vec<String> = texts.iter().map(|(path, text)| format!("{}={}", encoded(path), encoded(text))).collect();

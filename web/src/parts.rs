@@ -10,11 +10,12 @@ use leptos::prelude::*;
 
 use crate::state::State;
 
-/// Computes a part of the state. Boxed, so that there is code for each type of part and not for each part.
+/// A function that computes a part of the state. Boxed, so that the compiler generates code for each type of part and
+/// not for each part.
 pub(crate) type StatePart<T> = Box<dyn Fn(&State) -> T>;
-/// Computes a part, and sets its signal if that differs.
+/// A function that computes a part, and sets its signal if the value differs.
 type Update = Box<dyn Fn(&State)>;
-/// The worker that a part is about, if it is about one alone, and the number of the part.
+/// The worker of a part that depends on a single worker, and the number of the part.
 pub(crate) type PartKey = (Option<u32>, u32);
 
 /// The parts that are shown now.
@@ -49,7 +50,8 @@ impl Parts {
         self.all.borrow_mut().remove(&key);
     }
 
-    /// Updates the parts after a change of the state: those of the workers that it is about, and those that are not of one worker.
+    /// Updates the parts after a change of the state: those of the given workers, and those that do not belong to a
+    /// worker.
     pub(crate) fn update(&self, state: &State, workers: &BTreeSet<u32>) {
         let all = self.all.borrow();
         for worker in [None].into_iter().chain(workers.iter().copied().map(Some)) {

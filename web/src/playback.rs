@@ -1,4 +1,4 @@
-//! Plays clips at a chosen speed.
+//! The playback of clips at a chosen speed.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use rollmesh_core::env::{Frame, render::Film};
 
 use crate::state::Clip;
 
-/// Longer pauses than this, of a hidden page for example, are skipped.
+/// The longest pause that counts as time; longer ones, for example of a hidden page, are skipped.
 const LONGEST_PAUSE_MS: f64 = 250.0;
 
 /// A moment of a clip.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) clip: Arc<Clip>,
-    /// Steps since the start of the clip.
+    /// The number of steps since the start of the clip.
     pub(crate) step: usize,
 }
 
@@ -23,7 +23,7 @@ impl PartialEq for Moment {
     }
 }
 
-/// A clip and the place in it.
+/// A clip and the position in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Playback {
     now: Option<Now>,
@@ -34,7 +34,7 @@ pub(crate) struct Playback {
 struct Now {
     clip: Arc<Clip>,
     film: Film,
-    /// In steps.
+    /// The position in steps.
     place: f64,
 }
 
@@ -55,7 +55,7 @@ impl Playback {
     /// file, or if the one being shown does not play and is at its start.
     pub(crate) fn offer(&mut self, clip: &Arc<Clip>, is_playing: bool) {
         let key = |clip: &Clip| (clip.report.run, clip.report.slot);
-        // Runs have numbers from 1 on: clips of files have none.
+        // Runs are numbered from 1; clips of files have run 0.
         let continues = |now: &Now| clip.report.run > 0 && key(&now.clip) == key(clip);
         let stays = |now: &Now| continues(now) && !now.clip.steps.is_empty() && (is_playing || now.place > 0.0);
         match &self.now {
@@ -65,12 +65,13 @@ impl Playback {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all clips.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Lets time pass. At the end of a clip its last moment stays until there is a newer one, or it is played again.
+    /// Advances the playback by a time. At the end of a clip its last moment stays until there is a newer clip, or the
+    /// clip is played again.
     pub(crate) fn advance(&mut self, ms: f64, steps_per_s: f64, again: bool) {
         let Some(now) = &mut self.now else { return };
         now.place += ms.clamp(0.0, LONGEST_PAUSE_MS) * steps_per_s / 1_000.0;
@@ -85,21 +86,21 @@ impl Playback {
         }
     }
 
-    /// Goes to a step.
+    /// Sets the position to a step.
     pub(crate) fn seek(&mut self, step: usize) {
         if let Some(now) = &mut self.now {
             now.place = step.min(now.last()) as f64;
         }
     }
 
-    /// The moment to show; none without a clip.
+    /// Returns the moment to show; `None` without a clip.
     #[must_use]
     pub(crate) fn moment(&self) -> Option<Moment> {
         let now = self.now.as_ref()?;
         Some(Moment { clip: now.clip.clone(), step: (now.place as usize).min(now.last()) })
     }
 
-    /// Its picture, or the one of the latest step before that has one.
+    /// Returns the moment's picture, or the one of the latest earlier step that has one.
     pub(crate) fn picture(&mut self) -> Option<&Frame> {
         let now = self.now.as_mut()?;
         let step = (now.place as usize).min(now.last());

@@ -10,10 +10,10 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Next to the page; it loads the module that samples.
+/// The script next to the page that loads the sampler's module.
 const SCRIPT: &str = "./player.js";
 
-/// A policy that plays. Dropping it ends that.
+/// A policy that plays. Dropping it ends the playing.
 pub(crate) struct Player {
     worker: Option<WebWorker>,
 }
@@ -28,12 +28,12 @@ impl Player {
         Self { worker: WebWorker::start(SCRIPT, "rollmesh player", hear) }
     }
 
-    /// Plays the policy of which this is a file, once both are there.
+    /// Gives the player a file of a policy, which plays once the player has both of its files.
     pub(crate) fn open(&self, file: &File) {
         self.post(&[("name", file.name().into()), ("file", file.into())]);
     }
 
-    /// The same with the bytes of the file.
+    /// Gives the player a file of a policy as bytes.
     pub(crate) fn take(&self, name: JsValue, bytes: JsValue) {
         self.post(&[("name", name), ("bytes", bytes)]);
     }
@@ -48,12 +48,13 @@ impl Player {
         self.post(&[("action", action.map_or(JsValue::UNDEFINED, JsValue::from))]);
     }
 
-    /// Draws on this canvas, which nothing else has drawn on.
+    /// Draws on this canvas, which must not have been drawn on before.
     pub(crate) fn draw_on(&self, canvas: &HtmlCanvasElement) {
         let Ok(canvas) = Reflect::get(canvas, &"transferControlToOffscreen".into())
             .and_then(|transfer| js_sys::Function::from(transfer).call0(canvas))
         else {
-            // It was given away before, or this browser has no such canvas: the numbers are shown alone.
+            // The canvas was transferred already, or this browser has no offscreen canvas: the page shows only the
+            // numbers.
             return;
         };
         let task = object(&[("canvas", canvas.clone())]);

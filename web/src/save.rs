@@ -1,4 +1,4 @@
-//! Files that the browser saves.
+//! Downloads of files.
 
 use js_sys::{Array, Uint8Array};
 use leptos::prelude::document;

@@ -1,4 +1,5 @@
-//! Between the pure state and the browser: collects events, reduces them once per frame, does what the effects say.
+//! The shell between the pure state and the browser: collects events, reduces them once per frame, performs the
+//! effects.
 
 use std::{
     cell::{Cell, RefCell},
@@ -26,15 +27,15 @@ use crate::{
     trainer::Trainer,
 };
 
-/// The page's address follows the charts this late: browsers forbid changing it with every move of a finger.
+/// The delay after which the page's address follows the charts: browsers limit how often it may change.
 const LINK_DELAY: Duration = Duration::from_millis(300);
-/// The name in a link of the folder whose policy plays.
+/// The name of the parameter in a link that gives the folder of the policy to play.
 const POLICY: &str = "policy";
-/// Events that are applied in a frame, …
+/// The largest number of events that a frame applies while fewer than [`MANY_EVENTS`] wait.
 const EVENTS_OF_FRAME: usize = 32;
-/// … unless at least this many wait, as when the hub sends a new page everything.
+/// The number of waiting events from which on a frame applies all, as when the hub sends its whole state to a new page.
 const MANY_EVENTS: usize = 512;
-/// While the page is hidden there are no frames; then events wait this long.
+/// The delay of events while the page is hidden, when there are no frames.
 const HIDDEN_FRAME: Duration = Duration::from_millis(250);
 
 /// The state of the page, and the way to change it. Given to all views as a context.
@@ -51,7 +52,7 @@ struct Shell {
     is_scheduled: Cell<bool>,
     token: Cell<Option<Token>>,
     socket: RefCell<Option<Socket>>,
-    /// By number.
+    /// The Web Workers by number.
     tab_workers: RefCell<BTreeMap<u32, TabWorkerHandle>>,
     trainer: RefCell<Option<Trainer>>,
     data_file: RefCell<Option<DataFile>>,
@@ -60,7 +61,7 @@ struct Shell {
 }
 
 impl Store {
-    /// Sets the page in motion.
+    /// Creates the store, applies the page's address and listens to the window's events.
     pub(crate) fn start() -> Self {
         let store = Self { shell: StoredValue::new_local(Rc::default()) };
         let found = token::take();
@@ -76,7 +77,7 @@ impl Store {
         store
     }
 
-    /// A part of the state. Views that show it change only when it does.
+    /// Returns a signal of a part of the state. Views that show it update only when the part changes.
     pub(crate) fn select<T: PartialEq + Send + Sync + 'static>(
         self,
         part: impl Fn(&State) -> T + 'static,
@@ -84,7 +85,8 @@ impl Store {
         self.part(None, Box::new(part))
     }
 
-    /// A part of the state that only messages about a worker change: it is not computed before.
+    /// Returns a signal of a part of the state that only messages about a worker change; it is recomputed only after
+    /// such a message.
     pub(crate) fn of_worker<T: PartialEq + Send + Sync + 'static>(
         self,
         worker: u32,
@@ -99,12 +101,12 @@ impl Store {
         shown
     }
 
-    /// Looks at the state without following it.
+    /// Reads the state without a subscription to its changes.
     pub(crate) fn peek<T>(self, look: impl FnOnce(&State) -> T) -> T {
         self.shell.with_value(|shell| look(&shell.state.borrow()))
     }
 
-    /// Something happened. It is applied with the next frame.
+    /// Queues an event, which is applied with the next frame.
     pub(crate) fn dispatch(self, event: Event) {
         self.shell.with_value(|shell| shell.waiting.borrow_mut().push(event));
         self.schedule();
@@ -121,26 +123,27 @@ impl Store {
         }
     }
 
-    /// The person asked for something.
+    /// Handles an action of the user.
     pub(crate) fn act(self, action: Action) {
         self.dispatch(Event::Act(action));
     }
 
-    /// The person entered a token.
+    /// Stores and uses the token that the user entered.
     pub(crate) fn use_token(self, token: Token) {
         token::keep(&token);
         self.shell.with_value(|shell| shell.token.set(Some(token)));
         self.dispatch(Event::TokenFound);
     }
 
-    /// The person wants the token to be kept no longer.
+    /// Removes the token from the tab's storage.
     pub(crate) fn forget_token(self) {
         token::forget();
         self.shell.with_value(|shell| shell.token.set(None));
         self.dispatch(Event::TokenForgotten);
     }
 
-    /// The person chose or dropped files: those of a policy, which plays, or one to be seen in place of one that is open.
+    /// Opens files that the user chose or dropped: the player plays a policy's files, any other file replaces the open
+    /// one.
     pub(crate) fn open_files(self, files: &FileList) {
         for file in (0..files.length()).filter_map(|index| files.get(index)) {
             if file.name().ends_with(".safetensors") || file.name() == "policy.json" {
@@ -164,13 +167,13 @@ impl Store {
         self.shell.with_value(|shell| shell.data_file.replace(Some(DataFile::start(self, file, episode, known))));
     }
 
-    /// Lets the policy of the run in this tab play, as it is now.
+    /// Plays the current policy of the run in this tab.
     pub(crate) fn play_run(self) {
         self.play(|_| {});
         self.shell.with_value(|shell| shell.trainer.borrow().iter().for_each(Trainer::play));
     }
 
-    /// Gives the player a policy, or a part of one.
+    /// Calls the player, for example to give it a policy; starts it if necessary.
     pub(crate) fn play(self, with: impl FnOnce(&Player)) {
         self.shell.with_value(|shell| with(shell.player.borrow_mut().get_or_insert_with(|| Player::start(self))));
         self.dispatch(Event::Played(Played::default()));
@@ -196,7 +199,7 @@ impl Store {
         let waiting = self.shell.with_value(|shell| {
             shell.is_scheduled.set(false);
             let mut waiting = shell.waiting.take();
-            // A hub sends what has changed ten times a second: the frames until then share it.
+            // A hub sends its changes ten times a second; the frames in between share their events.
             if (EVENTS_OF_FRAME..MANY_EVENTS).contains(&waiting.len()) && !document().hidden() {
                 shell.waiting.replace(waiting.split_off(EVENTS_OF_FRAME));
             }
@@ -220,7 +223,8 @@ impl Store {
         let shell = self.shell.get_value();
         match effect {
             Effect::Connect { role } => {
-                // The old socket goes first, with its handlers, so that its end is not taken for the new one's.
+                // The old socket and its handlers are dropped first, so that its close event is not attributed to the
+                // new one.
                 shell.socket.take();
                 *shell.socket.borrow_mut() = shell.token.get().and_then(|token| Socket::open(self, role, token));
             }
@@ -242,7 +246,7 @@ impl Store {
             }
             Effect::StopTab { worker } => drop(shell.tab_workers.borrow_mut().remove(&worker)),
             Effect::StartTrainer => {
-                // The old one goes first, so that it does not come between with another message.
+                // The old trainer is dropped first, so that no message of it arrives after the start of the new one.
                 shell.trainer.take();
                 *shell.trainer.borrow_mut() = Trainer::start(self);
             }
@@ -257,7 +261,7 @@ impl Store {
                     set_timeout(move || shell.link.take().iter().for_each(link::show), LINK_DELAY);
                 }
             }
-            // The form is made anew with this frame.
+            // This frame re-creates the form.
             Effect::ShowForm => request_animation_frame(show_form),
             Effect::CloseFile => drop(shell.data_file.take()),
             Effect::ExpireToast { id, delay } => self.later(delay, Event::ToastGone(id)),
@@ -272,7 +276,8 @@ impl Store {
         // These live as long as the page.
         let _ = window_event_listener(leptos::ev::online, move |_| self.dispatch(Event::Woke));
         let _ = window_event_listener(leptos::ev::visibilitychange, move |_| {
-            // Frames stop when the page hides, and with them what was scheduled for the next one.
+            // Frames stop when the page becomes hidden, so events that were scheduled for the next frame are applied
+            // here.
             self.flush();
             let is_hidden = document().hidden();
             self.shell.with_value(|shell| {
@@ -300,16 +305,16 @@ fn show_form() {
 /// Goes to the first field of the form of a run whose text is not allowed.
 pub(crate) fn focus_wrong_field() {
     if let Some(field) = unfolded(".start-form [aria-invalid]").and_then(|field| field.dyn_into::<HtmlElement>().ok()) {
-        // It fails for no element that is on the page.
+        // Does not fail for an element on the page.
         let _ = field.focus();
     }
 }
 
-/// The first element of this kind; what it is folded in is opened.
+/// Returns the first element that the selector matches, and opens the `details` that contain it.
 fn unfolded(selector: &str) -> Option<Element> {
     let found = document().query_selector(selector).ok()??;
     if let Ok(Some(folded)) = found.closest("details") {
-        // A browser that cannot open it shows it folded.
+        // A browser that cannot open it shows it closed.
         let _ = folded.set_attribute("open", "");
     }
     Some(found)

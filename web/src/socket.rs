@@ -1,4 +1,4 @@
-//! The socket to the hub: turns what it hears into events. When to connect is the reducer's decision.
+//! The socket to the hub, which converts its messages into events. The reducer decides when to connect.
 
 use js_sys::{ArrayBuffer, Uint8Array};
 use leptos::prelude::document;
@@ -8,7 +8,7 @@ use web_sys::{BinaryType, MessageEvent, WebSocket};
 
 use crate::{shell::Store, state::Event};
 
-/// An open or opening socket. Dropping it closes it, and nothing more is heard of it.
+/// An open or opening socket. Dropping it closes it, without further events.
 pub(crate) struct Socket {
     socket: WebSocket,
     _on_open: Closure<dyn FnMut()>,
@@ -17,7 +17,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket to the hub that served this page and introduces the page with its token.
+    /// Opens a socket to the hub that served this page and begins the handshake with the token.
     pub(crate) fn open(store: Store, role: Role, token: Token) -> Option<Self> {
         let Ok(socket) = WebSocket::new(&hub_url()) else {
             store.dispatch(closed());
@@ -51,7 +51,7 @@ impl Drop for Socket {
     }
 }
 
-/// Where the hub listens: at the page's address.
+/// Returns the URL of the hub's WebSocket, at the page's address.
 pub(crate) fn hub_url() -> String {
     let base = document().base_uri().ok().flatten().unwrap_or_default();
     let url = base.split(['#', '?']).next().unwrap_or_default();
@@ -59,14 +59,14 @@ pub(crate) fn hub_url() -> String {
     format!("{}/ws", folder.replacen("http", "ws", 1))
 }
 
-/// What the page says of itself to a hub.
+/// Returns the page's identity for the handshake with a hub.
 pub(crate) fn identity(role: Role, token: Token) -> Identity {
     Identity::new(role, token, "dashboard", "dashboard", "browser")
 }
 
 fn send(socket: &WebSocket, message: &Message) {
     if socket.ready_state() == WebSocket::OPEN {
-        // Fails only while connecting. What is sent while closing is lost, which the close event reports.
+        // Fails only while connecting. The close event reports messages that are lost while closing.
         let _ = socket.send_with_u8_array(&message.encode());
     }
 }

@@ -12,10 +12,10 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Next to the page; it loads the module that `web/wasm` has.
+/// The script next to the page that loads the module of `web/wasm`.
 pub(crate) const SCRIPT: &str = "./worker.js";
 
-/// A running Web Worker. Its socket closes with it; the hub leases its slots again.
+/// A running Web Worker. Dropping it terminates the Web Worker and closes its socket; the hub re-grants its leases.
 pub(crate) struct TabWorkerHandle {
     _worker: WebWorker,
 }
@@ -27,7 +27,7 @@ impl TabWorkerHandle {
         let hear = move |heard: Result<web_sys::MessageEvent, String>| {
             let status = heard.map_or_else(ended, |event| {
                 let status = status(&event.data());
-                // It listens only once its module has loaded; then it says so, and gets its task.
+                // The Web Worker posts when its module has loaded; only then does it listen, and gets its task.
                 let worker = event.target().and_then(|target| target.dyn_into::<Worker>().ok());
                 if let Some(worker) = worker.filter(|_| status.state == "ready") {
                     let _ = worker.post_message(&task);

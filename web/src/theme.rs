@@ -1,18 +1,18 @@
-//! Light and dark: the system's choice, unless the person made one.
+//! The light and the dark theme: the system's choice, unless the user made one.
 
 use leptos::prelude::*;
 use wasm_bindgen::{JsCast as _, prelude::Closure};
 
 const STORAGE_KEY: &str = "rollmesh-theme";
 
-/// The look of the page. Given to all views as a context.
+/// The theme of the page. Given to all views as a context.
 #[derive(Clone, Copy)]
 pub(crate) struct Theme {
     is_dark: RwSignal<bool>,
 }
 
 impl Theme {
-    /// Applies the stored choice and follows the system's where there is none.
+    /// Applies the stored choice, or follows the system's if there is none.
     pub(crate) fn start() -> Self {
         let theme = Self { is_dark: RwSignal::new(false) };
         if let Some(name) = stored() {
@@ -23,17 +23,17 @@ impl Theme {
         theme
     }
 
-    /// Is the page dark now? Follows every change.
+    /// Returns whether the page is dark. Subscribes the caller to changes.
     pub(crate) fn is_dark(self) -> bool {
         self.is_dark.get()
     }
 
-    /// Changes to the other look and keeps the choice.
+    /// Changes to the other theme and stores the choice.
     pub(crate) fn toggle(self) {
         let name = if self.is_dark.get_untracked() { "light" } else { "dark" };
         show(name);
         if let Ok(Some(storage)) = window().local_storage() {
-            // A browser that keeps nothing follows the system after a reload.
+            // A browser without storage follows the system's theme after a reload.
             let _ = storage.set_item(STORAGE_KEY, name);
         }
         self.read();
@@ -63,7 +63,7 @@ fn system_is_dark() -> bool {
     window().match_media(DARK_QUERY).ok().flatten().is_some_and(|query| query.matches())
 }
 
-/// Does the person want little motion?
+/// Returns whether the user prefers reduced motion.
 pub(crate) fn reduced_motion() -> bool {
     window().match_media("(prefers-reduced-motion: reduce)").ok().flatten().is_some_and(|query| query.matches())
 }

@@ -1,4 +1,5 @@
-//! The token: it arrives in the URL's fragment, which no server sees, and is kept for the tab's life.
+//! The token, which arrives in the URL's fragment, which browsers do not send to servers, and is stored until the tab
+//! closes.
 
 use leptos::prelude::window;
 use rollmesh_core::protocol::Token;
@@ -12,31 +13,31 @@ const STORAGE_KEY: &str = "rollmesh-token";
 pub(crate) enum Pasted {
     /// A token, or this page's address with one.
     Token(Token),
-    /// The address of another page, which alone may see the token in it.
+    /// The address of another page. Only that page may receive the token in it.
     Address(String),
 }
 
-/// The token from the URL or, after a reload, from the tab's storage.
+/// Returns the token from the URL or, after a reload, from the tab's storage.
 pub(crate) fn take() -> Option<Token> {
     take_from_url().or_else(stored)
 }
 
-/// The token from the URL. It is removed there, so that it stays out of the history and of shared links.
+/// Takes the token out of the URL, so that it stays out of the history and of shared links.
 pub(crate) fn take_from_url() -> Option<Token> {
     let location = window().location();
     let token = parse(&location.hash().ok()?)?;
     keep(&token);
     let path = location.pathname().ok()? + &location.search().ok()?;
     let history = window().history().ok()?;
-    // The page works as well if the URL cannot be changed.
+    // The page also works if the URL cannot be changed.
     let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&path));
     Some(token)
 }
 
-/// Keeps a token for reloads of this tab.
+/// Stores a token for reloads of this tab.
 pub(crate) fn keep(token: &Token) {
     if let Ok(Some(storage)) = window().session_storage() {
-        // A browser that keeps nothing asks for the token again after a reload.
+        // In a browser without storage the page asks for the token again after a reload.
         let _ = storage.set_item(STORAGE_KEY, &token.to_hex());
     }
 }
@@ -44,20 +45,21 @@ pub(crate) fn keep(token: &Token) {
 /// Removes the token from the tab's storage.
 pub(crate) fn forget() {
     if let Ok(Some(storage)) = window().session_storage() {
-        // A browser that keeps nothing has nothing to forget.
+        // A browser without storage has no token to remove.
         let _ = storage.remove_item(STORAGE_KEY);
     }
 }
 
-/// The address of this page with a token under that name in its fragment: `token` opens the page, `join` makes the tab a worker.
+/// Returns the address of this page with a token under that name in its fragment: `token` opens the page, `join` makes
+/// the tab a worker.
 pub(crate) fn link(name: &str, token: &Token) -> String {
     let location = window().location();
-    // A browser that hides the page's address leaves the part to append.
+    // If the browser hides the page's address, the link consists of the fragment alone.
     let page = location.origin().and_then(|origin| Ok(origin + &location.pathname()?)).unwrap_or_default();
     format!("{page}#{name}={}", token.to_hex())
 }
 
-/// Reads what a person may paste on the page of this origin: a whole URL, its fragment or the token alone.
+/// Parses text that the user pastes on the page of this origin: a whole URL, its fragment or the token alone.
 pub(crate) fn pasted(text: &str, origin: &str) -> Option<Pasted> {
     let text = text.trim();
     let token = parse(text)?;

@@ -1,4 +1,4 @@
-//! The hub of this tab: a Web Worker, and those that it lets the page start as its workers.
+//! The hub of this tab in a Web Worker, and the Web Workers that the page starts for it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -22,10 +22,10 @@ use crate::{
     web_worker::{WebWorker, object},
 };
 
-/// Next to the page; it loads the module that `web/wasm` has.
+/// The script next to the page that loads the module of `web/wasm`.
 const SCRIPT: &str = "./trainer.js";
 
-/// A Web Worker that is not ready by then is replaced, as by the npm package.
+/// The time within which a Web Worker must be ready; otherwise it is replaced, as in the npm package.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running hub. Dropping it ends it, with its run and its workers.
@@ -35,9 +35,9 @@ pub(crate) struct Trainer(WebWorker);
 type Workers = Rc<RefCell<BTreeMap<u32, WebWorker>>>;
 
 impl Trainer {
-    /// Starts the Web Worker. It speaks first.
+    /// Starts the Web Worker, which posts the first message.
     pub(crate) fn start(store: Store) -> Option<Self> {
-        // A panic is posted, and ends the module with an error: it counts once.
+        // The Web Worker posts a panic, and its module then ends with an error: both count as one failure.
         let has_failed = Rc::new(Cell::new(false));
         let workers = Workers::default();
         let hear = move |heard: Result<MessageEvent, String>| {
@@ -54,17 +54,17 @@ impl Trainer {
         self.0.post(&Uint8Array::from(&*message.encode()));
     }
 
-    /// Says whether the page is hidden: the hub then draws nothing.
+    /// Notifies the hub whether the page is hidden; while it is, the hub draws nothing.
     pub(crate) fn set_hidden(&self, is_hidden: bool) {
         self.0.post(&hidden(is_hidden));
     }
 
-    /// Asks for a file of the policy, which is offered to be saved when it comes.
+    /// Requests a file of the policy, which is downloaded when it arrives.
     pub(crate) fn save(&self, file: &str) {
         self.0.post(&object(&[("file", file.into())]));
     }
 
-    /// Asks for the files of the policy, which plays when they come.
+    /// Requests the files of the policy, which plays when they arrive.
     pub(crate) fn play(&self) {
         for file in ["policy.json", "weights.safetensors"] {
             self.0.post(&object(&[("file", file.into()), ("plays", true.into())]));
@@ -76,7 +76,7 @@ fn hidden(is_hidden: bool) -> JsValue {
     object(&[("hidden", is_hidden.into())]).into()
 }
 
-/// What the hub has posted; none for what needs no state.
+/// Handles a message of the hub. Returns its event; `None` for a message that does not change the state.
 fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> {
     let data = event.data();
     if let Some(frame) = data.dyn_ref::<Uint8Array>() {
@@ -96,7 +96,7 @@ fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> 
         workers.borrow_mut().remove(&(number as u32));
     } else if let Some(token) = field("token").as_string() {
         let hello = socket::identity(Role::Operator, Token::from_hex(&token).ok()?).hello();
-        // Bytes can be posted.
+        // Bytes can always be posted.
         let _ = hub.post_message(&Uint8Array::from(&*hello.encode()));
         // The page may have been opened in the background.
         let _ = hub.post_message(&hidden(document().hidden()));
@@ -106,7 +106,7 @@ fn read(store: Store, event: &MessageEvent, workers: &Workers) -> Option<Event> 
         if field("plays").is_truthy() {
             store.play(|player| player.take(field("name"), bytes.into()));
         } else {
-            // A browser that does not save says so by itself.
+            // A browser that blocks the download notifies the user itself.
             let _ = save::bytes(&bytes, &field("name").as_string()?);
         }
     } else {

@@ -13,7 +13,8 @@ pub(crate) struct WebWorker {
 }
 
 impl WebWorker {
-    /// Starts the script that loads a Web Worker's module. `hear` receives what it posts, or why it cannot work.
+    /// Starts the script that loads a Web Worker's module. `hear` receives its messages, or the reason why it cannot
+    /// work.
     pub(crate) fn start(
         script: &'static str,
         name: &str,
@@ -34,12 +35,12 @@ impl WebWorker {
         Some(Self { worker, _on_message: on_message, _on_error: on_error })
     }
 
-    /// Sends what can be posted: bytes, texts, files, plain objects.
+    /// Posts bytes, a string, a file or a plain object.
     pub(crate) fn post(&self, data: &JsValue) {
         let _ = self.worker.post_message(data);
     }
 
-    /// Sends an object with what is handed over to it.
+    /// Posts an object, and transfers the given objects.
     pub(crate) fn give(&self, data: &JsValue, transfer: &Array) {
         let _ = self.worker.post_message_with_transfer(data, transfer);
     }
@@ -53,7 +54,7 @@ impl Drop for WebWorker {
     }
 }
 
-/// A plain object with these fields.
+/// Returns a plain object with these fields.
 pub(crate) fn object(fields: &[(&str, JsValue)]) -> Object {
     let object = Object::new();
     for (name, value) in fields {

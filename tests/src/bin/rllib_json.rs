@@ -20,7 +20,7 @@ use rollmesh_core::batch::AnyBatch;
 use rollmesh_data::json::{COMPRESS_COLUMNS, encode_record};
 use serde_json::json;
 
-/// Uses the same allocator as the `rollmesh` program.
+/// The allocator, which is that of the `rollmesh` program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -90,7 +90,7 @@ fn time(path: &str, least: Duration) -> Result<()> {
     let reading = per_second(Box::new(|| each(path, |batch| drop(black_box(batch)))), &|| Ok(()))?;
     let copies = format!("{path}.copies");
     let empty = || Ok(fs::remove_dir_all(&copies)?);
-    // Writes to one file, like the comparison.
+    // One file, as in the comparison.
     let options = JsonWriterOptions { max_file_size: 1 << 40, ..JsonWriterOptions::default() };
     let writer = || JsonWriter::new(&copies, options.clone());
     let one_by_one = || {

@@ -87,12 +87,12 @@ enum Obs {
     Float,
 }
 
-/// Counts steps, and ends after a number of them.
+/// A counter of steps, which ends the episode after a number of them.
 #[derive(Clone)]
 struct Counter {
     length: i64,
     obs: Obs,
-    /// A negative reward is multiplied by the number of the step.
+    /// The reward per step; a negative one is multiplied by the number of the step.
     reward: f64,
     terminates: bool,
     truncates: bool,

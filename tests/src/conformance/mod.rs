@@ -1,7 +1,7 @@
-//! Offers the core's public API as operations on JSON, to compare its results with those of other systems.
+//! The core's public API as operations on JSON, to compare its results with those of other systems.
 //!
-//! It is a thin adapter: it converts values and errors and has no logic of its own. A case is
-//! `{"id", "op", "in", "args"}`, its answer `{"id", "ok"}` or `{"id", "err"}` with one of [`Fault`]'s names.
+//! The module is an adapter that only converts values and errors. A case is `{"id", "op", "in", "args"}`, its answer
+//! `{"id", "ok"}` or `{"id", "err"}` with one of [`Fault`]'s names.
 
 mod actions;
 mod batch;
@@ -36,7 +36,7 @@ pub enum Fault {
     InvalidArgument,
     /// The policy id is unknown.
     UnknownPolicy,
-    /// The id is taken.
+    /// The id exists already.
     AlreadyExists,
     /// Row shapes differ.
     ShapeMismatch,

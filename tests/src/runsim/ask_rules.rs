@@ -1,4 +1,4 @@
-//! The rules of evaluations that programs ask of other workers.
+//! The rules of evaluations that programs request from evaluation workers.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,17 @@ use rollmesh_core::{protocol::AskOutcome, time::Micros};
 
 use super::RunEvent;
 
-/// Time for all evaluations of a worker that wait to finish, and for the hub to notice that a connection is gone.
+/// The time within which a request is answered: all queued evaluations of a worker finish, and the hub detects lost
+/// connections.
 pub(super) const ANSWERED_WITHIN: Micros = Micros::from_secs(30);
-/// Time for an evaluation that was cancelled, or whose asker has left, to end.
+/// The time within which an evaluation ends that was cancelled or whose program has disconnected.
 const CANCELLED_WITHIN: Micros = Micros::from_secs(4);
 
-/// The checker's model of asks.
+/// The checker's model of requests for evaluations.
 #[derive(Debug, Default)]
 pub(super) struct AskModel {
     asks: BTreeMap<u64, AskState>,
-    /// When evaluation workers have lost their connections last.
+    /// The times at which evaluation workers last lost their connections.
     lost: BTreeMap<usize, Micros>,
 }
 
@@ -66,7 +67,7 @@ impl AskModel {
         Ok(())
     }
 
-    /// Checks when the simulation has ended that no program has waited for too long for an answer to what it has not cancelled.
+    /// Checks at the end of the simulation that no request without a cancellation is overdue.
     pub(super) fn check_answered(&self, at: Micros) -> Result<(), &'static str> {
         let is_late = |state: &AskState| {
             let is_open = !state.is_answered && state.cancelled_at.is_none();

@@ -1,4 +1,4 @@
-//! Evaluation workers of the simulated hub, found by name, and the programs that ask them: evaluation as a command of a worker.
+//! The evaluation workers of the simulated hub, which programs find by name, and the programs that request evaluations.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,25 +16,25 @@ use rollmesh_core::{
 
 use super::{Event, Plant, RunEvent, RunSim, ask_rules::ANSWERED_WITHIN, link::SimLink};
 
-/// The evaluation workers and, after them, the programs that ask.
+/// The evaluation workers and, after them, the programs that request evaluations.
 #[derive(Debug, Default)]
 pub(super) struct SimAsks {
     peers: Vec<AskPeer>,
-    /// Requests by body: the asker and the number.
+    /// The program and the number of each request, by its body.
     bodies: BTreeMap<Vec<u8>, (usize, u64)>,
-    /// The asker of each request that is neither answered nor cancelled, and when it was sent.
+    /// The program of each request that is neither answered nor cancelled, and the time of the request.
     open: BTreeMap<u64, (usize, Micros)>,
 }
 
 #[derive(Debug, Default)]
 struct AskPeer {
-    /// The peer that it is, and the hub's end of its connection.
+    /// The id of the peer, and the hub's end of its connection.
     connection: Option<(u32, SimLink)>,
-    /// When the latest messages arrive, since a connection keeps their order: at the peer, and at the hub.
+    /// The arrival times of the latest messages at the peer and at the hub, since a connection preserves their order.
     arrivals: [Micros; 2],
     /// The evaluations of a worker; the first one is in progress.
     calls: VecDeque<Call>,
-    /// How many evaluations have begun, so that the end of a cancelled one is known.
+    /// The number of evaluations begun, by which the end of a cancelled one is recognised.
     begun: u64,
 }
 
@@ -64,7 +64,7 @@ impl RunSim {
         index < self.scenario.evaluators
     }
 
-    /// An evaluation worker or a program connects.
+    /// Connects an evaluation worker or a program.
     pub(super) fn connect_ask_peer(&mut self, index: usize) {
         if self.asks.peers[index].connection.is_some() {
             return;
@@ -73,7 +73,7 @@ impl RunSim {
         let identity = Identity::new(Role::Worker, token_of(index), "native", &name_of(index), "cpu");
         let Message::Hello(hello) = (Identity { service, ..identity }).hello() else { return };
         let Ok(accepted) = self.hub.core.check(&hello) else {
-            // The hub has not noticed yet that the earlier connection is gone, or is about to exit.
+            // The hub has not yet detected the loss of the earlier connection, or is about to exit.
             return self.after(Micros::from_secs(1), Event::ConnectAskPeer(index));
         };
         let link = SimLink::default();
@@ -81,7 +81,7 @@ impl RunSim {
         self.asks.peers[index].connection = Some((peer, link));
     }
 
-    /// A program asks an evaluation worker, and sometimes cancels that.
+    /// Sends a request of a program to an evaluation worker, and sometimes schedules its cancellation.
     pub(super) fn ask_next(&mut self, index: usize) {
         if self.asks.peers[index].connection.is_none() || self.scenario.evaluators == 0 {
             return;
@@ -109,7 +109,7 @@ impl RunSim {
         }
     }
 
-    /// Returns true while a program waits for an answer that is not late.
+    /// Returns true while a program waits for an answer that is not overdue.
     pub(super) fn awaits_answer(&self) -> bool {
         self.asks.open.values().any(|(_, sent_at)| self.now <= *sent_at + ANSWERED_WITHIN)
     }
@@ -196,7 +196,7 @@ impl RunSim {
         }
     }
 
-    /// An evaluation worker has finished an evaluation.
+    /// Finishes an evaluation of an evaluation worker.
     pub(super) fn finish_call(&mut self, index: usize, begun: u64) {
         if self.asks.peers[index].begun != begun {
             return;
@@ -212,7 +212,7 @@ impl RunSim {
         self.send_from_ask_peer(index, Message::CallResult(result));
     }
 
-    /// The connection of an evaluation worker or a program breaks.
+    /// Breaks the connection of a random evaluation worker or program.
     pub(super) fn break_ask_peer(&mut self) {
         if !self.asks.peers.is_empty() {
             let index = self.dice.between(0, self.asks.peers.len() as u64 - 1) as usize;
@@ -237,7 +237,7 @@ impl RunSim {
         self.after(back, Event::ConnectAskPeer(index));
     }
 
-    /// The connections of evaluation workers and programs break with the hub's process.
+    /// Breaks the connections of all evaluation workers and programs, as the hub's process exits.
     pub(super) fn crash_ask_peers(&mut self) {
         (0..self.asks.peers.len()).for_each(|index| self.lose_ask_peer(index));
     }

@@ -8,7 +8,7 @@ use rollmesh_core::{
 
 use super::{Event, Plant, RunEvent, RunSim};
 
-/// Time without progress after which an engine is replaced.
+/// The time without progress after which an engine is replaced.
 const TIMEOUT: Micros = Micros::from_secs(3);
 
 /// The evaluations of a run.
@@ -16,20 +16,20 @@ const TIMEOUT: Micros = Micros::from_secs(3);
 pub(super) struct SimEvaluations {
     pub(super) schedule: EvaluationSchedule,
     desk: EvalDesk,
-    /// The version of the weights that the engine has.
+    /// The version of the engine's weights.
     engine_has: Option<u64>,
     /// The evaluation in progress, by ticket, and its iteration.
     current: Option<(Ticket, u64)>,
 }
 
-/// How an evaluation ended.
+/// The end of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvaluationEnd {
-    /// It has evaluated the weights of this version.
+    /// The engine has evaluated the weights of this version.
     Found(u64),
-    /// Its engine failed.
+    /// The engine failed.
     Failed,
-    /// Its engine made no progress until the deadline.
+    /// The engine made no progress until the deadline.
     Hung,
 }
 
@@ -46,7 +46,7 @@ impl RunSim {
         }
     }
 
-    /// Begins evaluations, and takes their outcomes.
+    /// Begins evaluations, and handles their outcomes.
     pub(super) fn tend_evaluations(&mut self) {
         if self.hub.run().state().is_over() {
             return;
@@ -99,7 +99,7 @@ impl RunSim {
         self.after(took, Event::EvaluationEnds { life: self.hub.life, ticket, end });
     }
 
-    /// An engine is done, or is given up.
+    /// Handles the result of an engine, or its deadline.
     pub(super) fn handle_evaluation_end(&mut self, ticket: Ticket, end: EvaluationEnd) {
         let evaluations = &mut self.hub.run().evaluations;
         let result = match end {
@@ -113,7 +113,7 @@ impl RunSim {
             }
         };
         if evaluations.desk.finish(EvalDone { ticket, result }) {
-            // Another engine takes its place.
+            // Another engine replaces it.
             evaluations.engine_has = None;
         }
     }

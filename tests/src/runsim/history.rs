@@ -1,4 +1,4 @@
-//! The events of a simulated run, and the rules that they have to keep.
+//! The events of a simulated run, and the rules that they must follow.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,12 @@ use rollmesh_core::{batch::SlotFragment, group::Principal, hub::RunEnd, protocol
 use super::{EvaluationEnd, Request, RunReport, RunScenario, ask_rules::AskModel, launch_rules::LaunchModel};
 use crate::fake_rows::calm_batches;
 
-/// Time for the leases of a draining run to end, and as much for audits at the end of a run.
+/// The time within which the leases of a draining run end, and within which the audits at the end of a run do.
 const PATIENCE: Micros = Micros::from_secs(10);
-/// Time for everything else that a hub does before a run ends.
+/// The time for everything else that a hub does before a run ends.
 const SLACK: Micros = Micros::from_secs(1);
-/// Time from the last fault and the last request until every run is over. The longest patience with a worker is 96 s.
+/// The time from the last fault and the last request within which every run ends. The longest timeout for a worker is
+/// 96 s.
 const HEALED_WITHIN: Micros = Micros::from_secs(300);
 
 /// All events of a run with their times, in order.
@@ -21,7 +22,7 @@ pub struct RunHistory(pub Vec<(Micros, RunEvent)>);
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunEvent {
-    /// A user or program asked for something.
+    /// A user or program sent a request.
     Asked(Request),
     /// A worker was admitted.
     Admitted {
@@ -40,12 +41,12 @@ pub enum RunEvent {
         /// Its number, from 0.
         number: u64,
     },
-    /// The learner was done with the batch.
+    /// The learner has finished with the batch.
     Counted {
         /// The batches so far.
         iteration: u64,
     },
-    /// Weights are to be evaluated, which decides whether the run continues.
+    /// An evaluation of weights is due, which decides whether the run continues.
     EvaluationDue {
         /// Their iteration.
         iteration: u64,
@@ -59,7 +60,7 @@ pub enum RunEvent {
     Evaluated {
         /// The iteration of the weights.
         iteration: u64,
-        /// How it ended.
+        /// The end of the evaluation.
         end: EvaluationEnd,
     },
     /// A checkpoint was taken.
@@ -71,19 +72,19 @@ pub enum RunEvent {
     AuditFailed {
         /// The principal.
         principal: Principal,
-        /// The first batch with rows that may be false, if there is one.
+        /// The first doubtful batch, whose rows may be false, if there is one.
         first: Option<u64>,
     },
     /// The run was rolled back.
     RolledBack {
-        /// To before this batch, …
+        /// The first doubtful batch, which is rolled back.
         before: u64,
-        /// … with the given number of batches.
+        /// The number of batches that remain.
         to: u64,
     },
     /// The hub crashed and resumed the run with the given number of batches.
     Restarted {
-        /// The batches.
+        /// The number of batches.
         to: u64,
     },
     /// The run ended.
@@ -124,7 +125,7 @@ pub enum RunEvent {
         /// Whether the launcher is connected, and can report it.
         is_heard: bool,
     },
-    /// A program asked an evaluation worker.
+    /// A program requested an evaluation from an evaluation worker.
     AskSent {
         /// The program.
         asker: usize,
@@ -138,7 +139,7 @@ pub enum RunEvent {
         /// The request.
         ask: u64,
     },
-    /// An evaluation worker has finished what it was asked.
+    /// An evaluation worker has finished an evaluation.
     AskEvaluated {
         /// The request.
         ask: u64,
@@ -147,9 +148,9 @@ pub enum RunEvent {
     AskAnswered {
         /// The request.
         ask: u64,
-        /// What has become of it.
+        /// The outcome of the request.
         outcome: AskOutcome,
-        /// Whether it is the answer to this request.
+        /// Whether the answer belongs to this request.
         is_own: bool,
     },
     /// A program has lost its connection.
@@ -162,12 +163,12 @@ pub enum RunEvent {
         /// The worker.
         evaluator: usize,
     },
-    /// A further run was started, and has this number.
+    /// A further run was queued.
     Queued {
         /// The number.
         number: u32,
     },
-    /// The parts of a queued run are being made.
+    /// The hub builds the parts of a queued run.
     Making {
         /// The number.
         number: u32,
@@ -181,42 +182,42 @@ pub enum RunEvent {
     Begun {
         /// The number.
         number: u32,
-        /// Iterations until it is finished.
+        /// The number of iterations of the run.
         iterations: u64,
     },
-    /// The parts of a queued run could not be made.
+    /// The hub could not build the parts of a queued run.
     NotBegun {
         /// The number.
         number: u32,
     },
 }
 
-/// What a history is checked against.
+/// The rules that a history is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRules<'a>(pub &'a RunScenario);
 
 /// The checker's model of the hub's runs, of which one is in progress at a time.
 #[derive(Debug, Default)]
 struct Model {
-    /// How many queued runs have begun.
+    /// The number of queued runs that have begun.
     run: usize,
     begun_at: Micros,
     iterations: u64,
-    /// Runs that wait, and the one of them that is about to begin.
+    /// The waiting runs, and the one of them that is about to begin.
     waiting: BTreeSet<u32>,
     making: Option<u32>,
     /// The processes of local workers.
     local: BTreeSet<u32>,
     launched: LaunchModel,
     counted: u64,
-    /// An iteration has begun whose batch is not counted.
+    /// Whether an iteration has begun whose batch is not counted.
     is_open: bool,
     is_consuming: bool,
     is_paused: bool,
     draining_since: Option<Micros>,
-    /// The program is about to exit.
+    /// Whether the program is about to exit.
     is_leaving: bool,
-    /// The first request to stop, and how many there were.
+    /// The time of the first request to stop, and the number of such requests.
     stopping_since: Option<Micros>,
     stops: u32,
     may_step: bool,
@@ -225,16 +226,17 @@ struct Model {
     /// The latest iteration whose evaluation was due.
     due: Option<u64>,
     evaluating: Option<u64>,
-    /// The latest evaluation hung.
+    /// Whether the latest evaluation hung.
     has_evaluation_hung: bool,
-    /// Since the latest batch, or its evaluation was due, there was a time when the run did not have to wait for an evaluation.
+    /// Whether the run has at some time since the latest batch, or since its evaluation was due, not had to wait for an
+    /// evaluation.
     is_released: bool,
-    /// The iterations that were evaluated.
+    /// The iterations whose weights were evaluated.
     evaluated: BTreeSet<u64>,
-    /// The first batch that must not stay.
+    /// The first doubtful batch, which must be rolled back.
     doubt: Option<u64>,
     restarts: u64,
-    /// Principals that failed an audit.
+    /// The principals that failed an audit.
     failed_audit_of: BTreeSet<Principal>,
     ended: Option<RunEnd>,
 }
@@ -243,7 +245,7 @@ impl RunRules<'_> {
     /// Checks a run.
     ///
     /// # Errors
-    /// The first rule that it breaks.
+    /// The first violated rule.
     pub fn check(self, report: &RunReport) -> Result<(), String> {
         let Self(scenario) = self;
         let mut model = Model { iterations: scenario.iterations, ..Model::default() };
@@ -267,7 +269,7 @@ impl RunRules<'_> {
         Ok(())
     }
 
-    /// Checks when a run has ended, and what it has learned from.
+    /// Checks the time at which a run has ended, and the batches that it has learned from.
     fn check_ended(
         self,
         model: &Model,
@@ -287,7 +289,7 @@ impl RunRules<'_> {
         if let Some(limit) = limits.into_iter().flatten().find(|limit| *limit < ended_at) {
             return Err(format!("it ends at {ended_at}, and should have by {limit}"));
         }
-        // A run that is stopped does not wait for audits, and a hub that has crashed knows no longer which were due.
+        // A stopped run does not wait for audits, and a restarted hub has lost the list of audits that were due.
         let is_audited = *end != RunEnd::Stopped && model.stops == 0 && model.restarts == 0;
         let used = &runs[model.run][..model.counted as usize];
         let calm = calm_batches(scenario.num_slots, scenario.length, model.counted);
@@ -410,7 +412,7 @@ impl RunRules<'_> {
                 must(model.local.len() <= places, "every place has a worker")?;
             }
             RunEvent::LocalExited { number } => must(model.local.remove(&number), "it has exited before")?,
-            // The models of launchers and of asks check them.
+            // The models of launchers and of requests for evaluations check them.
             RunEvent::AskSent { .. }
             | RunEvent::AskCancelled { .. }
             | RunEvent::AskEvaluated { .. }
@@ -500,12 +502,12 @@ impl Model {
                 self.making = None;
             }
             Request::Step => self.may_step = true,
-            // What comes of them follows from the hub's answers.
+            // Their effects follow from the hub's answers.
             Request::Start(_) | Request::RemoveRun(_) => {}
         }
     }
 
-    /// The run continues after the given number of batches.
+    /// Resets the model to the given number of batches.
     fn go_back(&mut self, to: u64) {
         (self.counted, self.is_open, self.is_consuming) = (to, false, false);
         (self.to_evaluate, self.evaluating, self.has_evaluation_hung) = (None, None, false);

@@ -1,4 +1,4 @@
-//! The shell of the simulated hub: what executes the effects of its state machine.
+//! The shell of the simulated hub, which executes the effects of its state machine.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,30 +32,31 @@ use crate::{fake_worker::WorkerInput, simnet::replay};
 pub(super) struct SimHub {
     pub(super) parts: RunLoopConfig,
     pub(super) core: Hub<SimLink, SimRun>,
-    /// An operator, who is always connected.
+    /// The peer and the connection of the operator, who is always connected.
     operator: (u32, SimLink),
-    /// How often the run, or the hub, was restarted.
+    /// The number of restarts of runs and of the hub.
     pub(super) life: u32,
-    /// The batches that were taken, of each run; the last one may be in the learner's hands.
+    /// The batches taken, per run; the learner may still be using the last one.
     pub(super) runs: Vec<Vec<Vec<SlotFragment>>>,
-    /// The iterations of the current run whose weights were evaluated.
+    /// The iterations of the current run with evaluated weights.
     pub(super) evaluated: BTreeSet<u64>,
-    /// Checkpoints by iteration, and when they are on disk.
+    /// The checkpoints by iteration, and the times at which they are on disk.
     checkpoints: Snapshots,
     /// The runs that were started, by number.
     pub(super) queued: BTreeMap<u32, QueuedRun>,
-    /// The run whose parts are being made.
+    /// The run whose parts are being built.
     pub(super) making: Option<MakingRun>,
     pub(super) rollbacks: u64,
     pub(super) crashes: u64,
-    /// Requests that were sent, and those of them that are not answered.
+    /// The number of requests sent, and the unanswered requests.
     pub(super) asked: u32,
     pub(super) open: BTreeMap<u32, Request>,
-    /// The phase that the operator was shown last.
+    /// The latest phase in the operator's dashboard.
     pub(super) shown: Option<Phase>,
 }
 
-/// The numbers of tokens: that of the operator, that of several workers, and the first of those that one worker has.
+/// The numbers of tokens: the operator's, the token that several workers share, and the first of the workers' own
+/// tokens.
 const OPERATOR: u8 = 0;
 const SHARED: u8 = 1;
 const OWN: u8 = 2;
@@ -72,7 +73,7 @@ impl SimHub {
     pub(super) fn new(scenario: &RunScenario) -> Self {
         let mut tokens = HubTokens::default();
         tokens.add(&token(OPERATOR), TokenGrant { role: Role::Operator, child: None, expires: None });
-        // Trusted workers are the hub's own, which get their tokens when they are started.
+        // Trusted workers are local, and get their tokens when they are started.
         for place in (0..scenario.workers.len()).filter(|place| scenario.workers[*place].falsification.is_some()) {
             let grant = TokenGrant { role: Role::Worker, child: None, expires: None };
             tokens.add(&Self::token_of(scenario, place), grant);
@@ -103,7 +104,7 @@ impl SimHub {
         token(if worker.shares_token { SHARED } else { OWN + place as u8 })
     }
 
-    /// Returns a hub as a process begins. Tokens outlive it.
+    /// Returns the hub of a new process. Tokens survive restarts.
     fn process(tokens: HubTokens, crashes: u64) -> Hub<SimLink, SimRun> {
         let life = crashes as u32 + 1;
         let setup = HubSetup { life, distrusts_remote: true, rolls_back: true, ..HubSetup::default() };
@@ -140,7 +141,7 @@ impl SimHub {
         iteration
     }
 
-    /// Returns what the hub has accepted about a peer of this name, unless it is refused.
+    /// Returns the accepted identity of a peer of this name, unless the hub refuses it.
     pub(super) fn check_as(&self, role: Role, token: Token, name: &str) -> Option<Accepted> {
         let Message::Hello(hello) = Identity::new(role, token, "native", name, "cpu").hello() else { return None };
         self.core.check(&hello).ok()
@@ -167,7 +168,7 @@ impl SimHub {
 }
 
 impl RunSim {
-    /// A worker's connection reaches the hub. Returns its id and its connection, unless it is refused.
+    /// Connects a worker to the hub. Returns its id and its connection, unless the hub refuses it.
     pub(super) fn admit(&mut self, place: usize) -> Option<(u32, SimLink)> {
         let (link, process) = (SimLink::default(), self.processes.in_place(place));
         let own = process.map(|number| token_of_child(number, self.hub.crashes));
@@ -226,7 +227,7 @@ impl RunSim {
                 let child = peer.child;
                 child.into_iter().for_each(|child| self.processes.local.handle_disconnected(child, id, self.now));
                 if let Some(worker) = self.workers.remove(&WorkerId(id)) {
-                    // It does not know yet that it is not wanted any more.
+                    // The peer does not know yet that it was removed, and reconnects.
                     self.after(Micros::from_secs(1), Event::Join(worker.place, child.unwrap_or(0)));
                 }
             }
@@ -257,7 +258,7 @@ impl RunSim {
             HubEffect::Step(step) => self.take_step(step),
             HubEffect::MakeRun(waiting) => self.make_waiting(&waiting),
             HubEffect::GiveUpStart => self.give_up_start(),
-            // The audit log, the terminal and processes have no part in the simulation.
+            // The audit log, the terminal and processes are not simulated.
             _ => {}
         }
     }
@@ -403,7 +404,7 @@ impl RunSim {
         }
     }
 
-    /// Reschedules the evaluation that had not finished when the run that is resumed was saved.
+    /// Reschedules an evaluation that had not finished when the state of the resumed run was saved.
     fn evaluate_again(&mut self, iteration: u64) {
         if !self.hub.evaluated.contains(&iteration) {
             self.offer_evaluation();
@@ -438,7 +439,7 @@ impl RunSim {
         }
     }
 
-    /// Restarts the hub's process from the run's latest checkpoint. What was asked of it is forgotten.
+    /// Restarts the hub's process from the run's latest checkpoint. Earlier requests are lost.
     pub(super) fn crash_hub(&mut self) {
         if self.hub.run().state().is_over() {
             // There is no run to resume.

@@ -1,4 +1,5 @@
-//! The rules of launchers: which workers they run, and when the hub and they learn that a worker has ended.
+//! The rules of launchers: the workers that they run, and the times within which they and the hub detect that a worker
+//! has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +7,18 @@ use rollmesh_core::time::Micros;
 
 use super::{RunEvent, RunScenario};
 
-/// Time for a connected launcher to end a worker that the hub does not count as running, and for the hub to hear that a worker
-/// has ended.
+/// The time within which a connected launcher ends a worker that the hub does not count as running, and within which
+/// the hub learns that a worker has ended.
 const NOTICED_WITHIN: Micros = Micros::from_secs(5);
 
 /// The checker's model of launchers.
 #[derive(Debug, Default)]
 pub(super) struct LaunchModel {
     connected: BTreeSet<usize>,
-    /// All workers that were started.
+    /// All workers ever started.
     started: BTreeSet<u64>,
     running: BTreeMap<u64, LaunchedModel>,
-    /// Workers whose end a connected launcher has reported, by number, and when.
+    /// The workers whose end a connected launcher has reported, by number, with the launcher and the time.
     reported: BTreeMap<u32, (usize, Micros)>,
     restarts: u64,
 }
@@ -25,7 +26,7 @@ pub(super) struct LaunchModel {
 #[derive(Clone, Copy, Debug)]
 struct LaunchedModel {
     launcher: usize,
-    /// Since when the hub has not counted it as running while its launcher was connected.
+    /// The time since which the launcher has been connected and the hub has not counted the worker as running.
     orphan_since: Option<Micros>,
 }
 
@@ -81,8 +82,9 @@ impl LaunchModel {
         Ok(())
     }
 
-    /// Checks that neither a connected launcher has run a worker for too long that the hub does not count as running, nor the
-    /// hub has counted a worker as running for too long whose end such a launcher has reported.
+    /// Checks that no connected launcher has kept running, past the limit, a worker that the hub does not count as
+    /// running, and that the hub has not counted as running, past the limit, a worker whose end such a launcher has
+    /// reported.
     pub(super) fn check_noticed(&self, at: Micros) -> Result<(), &'static str> {
         let is_late = |since: Micros| since + NOTICED_WITHIN < at;
         let is_orphan = |running: &LaunchedModel| {

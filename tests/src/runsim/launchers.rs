@@ -1,4 +1,5 @@
-//! Launchers of the simulated hub: programs that connect, start and end workers for it, lose their connections and return.
+//! The launchers of the simulated hub: programs that connect, start and end workers for it, lose their connections and
+//! reconnect.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +16,12 @@ use rollmesh_core::{
 
 use super::{Event, Plant, RunEvent, RunSim, link::SimLink};
 
-/// How long a launcher is expected back.
+/// The time within which a launcher must reconnect.
 const MAX_ABSENCE: Micros = Micros::from_secs(30);
-/// Time for a launcher to report the end of a worker that it was commanded to end.
+/// The time within which a launcher must report the end of a worker that it was commanded to end.
 const KILLED: Micros = Micros::from_secs(20);
 
-/// The hub's view of its launchers, and the programs.
+/// The hub's view of its launchers, and the launchers' programs.
 #[derive(Debug)]
 pub(super) struct SimLaunchers {
     pub(super) hub: RemoteLaunchers<SimLink>,
@@ -31,15 +32,16 @@ pub(super) struct SimLaunchers {
 
 #[derive(Debug, Default)]
 struct LauncherProgram {
-    /// The workers that it runs.
+    /// The running workers.
     running: Vec<u64>,
-    /// The peer that it is, and the hub's end of its connection.
+    /// The id of the peer, and the hub's end of its connection.
     connection: Option<(u32, SimLink)>,
-    /// How often it has lost its connection.
+    /// The number of lost connections.
     losses: u32,
-    /// When the latest messages arrive, since a connection keeps their order: at the launcher, and at the hub.
+    /// The arrival times of the latest messages at the launcher and at the hub, since a connection preserves their
+    /// order.
     arrivals: [Micros; 2],
-    /// The hub has removed it, and it has exited.
+    /// Whether the hub has removed the launcher, and its program has exited.
     is_gone: bool,
 }
 
@@ -75,7 +77,7 @@ impl RunSim {
         }
     }
 
-    /// A launcher connects, and reports which workers it runs.
+    /// Connects a launcher, which reports its running workers.
     pub(super) fn connect_launcher(&mut self, index: usize) {
         let program = &self.launchers.programs[index];
         if program.is_gone || program.connection.is_some() {
@@ -120,7 +122,7 @@ impl RunSim {
         }
     }
 
-    /// The hub handles a message of a launcher.
+    /// Handles a message of a launcher in the hub.
     pub(super) fn hub_receives_from_launcher(&mut self, peer: u32, message: Message) {
         let Some(known) = self.hub.core.peers.get(&peer) else { return };
         let key = LauncherKey { token: known.valid_by, name: known.name.clone() };
@@ -140,7 +142,7 @@ impl RunSim {
 
     fn handle_ended_workers(&mut self) {
         while let Some(ended) = self.launchers.hub.poll_ended() {
-            // The lower half of an id is the number.
+            // The lower half of the id is the number.
             self.handle_exited(ended.worker as u32);
         }
     }
@@ -157,7 +159,7 @@ impl RunSim {
                 }
             }
             if link.is_closed() {
-                // It was removed.
+                // The hub has removed the launcher.
                 self.launchers.programs[index].is_gone = true;
                 self.lose_launcher(index);
                 self.end_workers_of(index);
@@ -184,7 +186,7 @@ impl RunSim {
         }
     }
 
-    /// Returns true if the process of this number is the one in the place, and has not exited at its launcher.
+    /// Returns true if the process of this number occupies the place, and has not exited at its launcher.
     pub(super) fn is_process_running(&self, place: usize, number: u32) -> bool {
         let launched = self.processes.launched(number);
         self.processes.in_place(place) == Some(number)
@@ -196,7 +198,7 @@ impl RunSim {
         self.send_from_launcher(index, Message::WorkerEnded(ended));
     }
 
-    /// The process of a launcher's worker exits.
+    /// Ends the process of a launcher's worker.
     pub(super) fn end_launched(&mut self, worker: u64) {
         let Some(index) = self.launchers.running(worker) else { return };
         self.launchers.programs[index].running.retain(|running| *running != worker);
@@ -213,7 +215,7 @@ impl RunSim {
         running.into_iter().for_each(|worker| self.end_launched(worker));
     }
 
-    /// The hub kills a worker of a launcher, and does not wait for its end for ever.
+    /// Kills a worker of a launcher, and schedules the deadline for the report of its end.
     pub(super) fn kill_launched(&mut self, worker: u64) {
         self.launchers.hub.kill(worker);
         self.after(KILLED, Event::KilledLate { crashes: self.hub.crashes, worker });
@@ -226,7 +228,8 @@ impl RunSim {
         }
     }
 
-    /// The connection of a launcher breaks: the hub notices that later, and the launcher returns, sometimes too late.
+    /// Breaks the connection of a random launcher: the hub detects that later, and the launcher reconnects, sometimes
+    /// too late.
     pub(super) fn break_launcher(&mut self) {
         let connected = |index: &usize| self.launchers.programs[*index].connection.is_some();
         let connected: Vec<usize> = (0..self.launchers.programs.len()).filter(connected).collect();
@@ -251,7 +254,7 @@ impl RunSim {
         self.after(MAX_ABSENCE, Event::LauncherAbsent { index, losses });
     }
 
-    /// A launcher that could not return in time ends its workers: the hub has given them up.
+    /// Ends the workers of a launcher that has not reconnected in time, which the hub has given up.
     pub(super) fn handle_launcher_absent(&mut self, index: usize, losses: u32) {
         let program = &self.launchers.programs[index];
         if program.connection.is_none() && program.losses == losses {
@@ -259,7 +262,7 @@ impl RunSim {
         }
     }
 
-    /// The connections of launchers break with the hub's process.
+    /// Breaks the connections of all launchers, as the hub's process exits.
     pub(super) fn crash_launchers(&mut self) {
         for index in 0..self.launchers.programs.len() {
             self.lose_launcher(index);
@@ -269,7 +272,8 @@ impl RunSim {
         self.launchers.hub = RemoteLaunchers::new(self.hub.crashes as u32 + 2, MAX_ABSENCE);
     }
 
-    /// Removes launchers that did not return, with their workers, which are not replaced: an operator adds others.
+    /// Removes launchers that have not reconnected in time, with their workers. These are not replaced: an operator
+    /// adds others.
     pub(super) fn tend_launchers(&mut self) {
         for key in self.launchers.hub.over(|_| true, self.now) {
             for number in self.launchers.hub.workers_of(&key) {

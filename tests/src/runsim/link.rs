@@ -10,7 +10,7 @@ use rollmesh_core::{
     protocol::{Message, MessageFrame, Outbox},
 };
 
-/// A queue whose messages arrive as they were encoded.
+/// A queue of messages, which are encoded and decoded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimLink(Rc<Wire>);
 

@@ -14,24 +14,24 @@ use rollmesh_core::{
 
 use super::{Event, Plant, RunEvent, RunSim};
 
-/// Time until an operator adds a worker in a place that the hub has given up.
+/// The time until an operator adds a worker in a place that the hub has given up.
 const ADDED_AFTER: Micros = Micros::from_secs(5);
-/// Most starts of processes that fail in a row.
+/// The largest number of consecutive starts that fail.
 const MAX_FAILED: u32 = 3;
 
-/// The processes of local workers. Those of a place are numbered by the hub.
+/// The processes of local workers, which the hub numbers.
 #[derive(Debug, Default)]
 pub(super) struct LocalProcesses {
     pub(super) local: LocalWorkers,
-    /// The places of the scenario by the numbers of the processes that run.
+    /// The places of the scenario by the numbers of the running processes.
     running: BTreeMap<u32, usize>,
     /// The places of scheduled replacements, by the numbers of the processes that they replace.
     awaited: BTreeMap<u32, usize>,
-    /// The ids of those that launchers run, by their numbers.
+    /// The ids of the processes that launchers run, by number.
     launched: BTreeMap<u32, u64>,
-    /// Those that have joined.
+    /// The processes that have joined.
     joined: BTreeSet<u32>,
-    /// Starts that failed in a row.
+    /// The number of consecutive failed starts.
     failed: u32,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn session_of(number: u32) -> [u8; 16] {
     session
 }
 
-/// Returns the token of a local worker. A hub that has crashed numbers its workers anew.
+/// Returns the token of a local worker. A restarted hub numbers its workers from the beginning.
 pub(super) fn token_of_child(number: u32, crashes: u64) -> Token {
     let mut bytes = [0xcc; 32];
     bytes[..4].copy_from_slice(&number.to_le_bytes());
@@ -117,7 +117,7 @@ impl RunSim {
         }
     }
 
-    /// A process is killed: it exits soon, and its connection breaks.
+    /// Kills a process: its connection breaks, and it exits soon.
     fn kill_local(&mut self, number: u32) {
         if let Some(worker) = self.processes.launched(number) {
             return self.kill_launched(worker);
@@ -127,7 +127,7 @@ impl RunSim {
         self.after(took, Event::Exited { crashes: self.hub.crashes, number });
     }
 
-    /// The connection of a process that exits breaks.
+    /// Breaks the connection of a process that exits.
     pub(super) fn lose_process(&mut self, number: u32) {
         let Some(&place) = self.processes.running.get(&number) else { return };
         let connected = self.workers.iter().find(|(_, worker)| worker.place == place).map(|(id, _)| *id);
@@ -138,7 +138,7 @@ impl RunSim {
         }
     }
 
-    /// A local process exits by itself.
+    /// Makes a random local process exit.
     pub(super) fn crash_local(&mut self) {
         let running: Vec<u32> = self.processes.running.keys().copied().collect();
         if !running.is_empty() {
@@ -150,7 +150,7 @@ impl RunSim {
         }
     }
 
-    /// The hub notices that a process has exited.
+    /// Handles the exit of a process in the hub.
     pub(super) fn handle_exited(&mut self, number: u32) {
         let Some(place) = self.processes.running.remove(&number) else { return };
         let Some((token, end)) = self.processes.local.handle_exit(number, self.now) else { return };
@@ -179,14 +179,14 @@ impl RunSim {
         }
     }
 
-    /// An operator adds a worker later in the place of this one, which is not replaced.
+    /// Schedules an operator's command to add a worker in the place of this one, which the hub does not replace.
     pub(super) fn add_later(&mut self, number: u32) {
         if let Some(&place) = self.processes.running.get(&number) {
             self.after(ADDED_AFTER, Event::AddLocal { crashes: self.hub.crashes, place });
         }
     }
 
-    /// Cancels scheduled replacements, which an operator adds later.
+    /// Cancels scheduled replacements, and schedules an operator's commands to add these workers.
     pub(super) fn add_awaited_later(&mut self) {
         self.processes.local.forget_replacements();
         for place in mem::take(&mut self.processes.awaited).into_values() {
@@ -194,13 +194,13 @@ impl RunSim {
         }
     }
 
-    /// An operator asks for a worker in a place that the hub has given up.
+    /// Starts a worker for an operator in a place that the hub has given up.
     pub(super) fn add_local(&mut self, place: usize) {
         self.processes.local.forget_failed_starts();
         self.start_local(place);
     }
 
-    /// Does what is due for local workers.
+    /// Performs the due replacements and kills of local workers.
     pub(super) fn tend_local(&mut self) {
         while let Some(due) = self.processes.local.poll_due(self.now) {
             match due {
@@ -238,7 +238,7 @@ impl RunSim {
         }
     }
 
-    /// Looks for workers that make no progress, and for a run that no worker can sample for.
+    /// Sweeps for workers without progress, and for a run that no worker can sample for.
     pub(super) fn sweep(&mut self) {
         self.after(super::SWEEP_EVERY, Event::Sweep);
         self.tend_launchers();
@@ -256,7 +256,7 @@ impl RunSim {
         }
     }
 
-    /// A worker stops, and keeps its connection.
+    /// Freezes a worker, which keeps its connection.
     pub(super) fn freeze(&mut self, worker: WorkerId) {
         self.workers.entry(worker).and_modify(|worker| worker.is_frozen = true);
     }

@@ -1,8 +1,9 @@
-//! Simulates a hub and its runs on a virtual clock: admission, tokens, messages, the queue and the course of runs, a learner,
-//! snapshots and checkpoints, audits, evaluations, an operator with a dashboard, launchers, local workers that are replaced, and
-//! workers behind a bad network.
+//! A simulation of a hub and its runs on a virtual clock: admission, tokens, messages, the queue and the course of
+//! runs, a learner, snapshots and checkpoints, audits, evaluations, an operator with a dashboard, launchers, local
+//! workers that are replaced, and workers behind a bad network.
 //!
-//! [`RunScenario`] determines everything. The events are kept in a [`RunHistory`], whose checker shares no code with the hub.
+//! The [`RunScenario`] determines everything. The events are recorded in a [`RunHistory`], whose checker shares no code
+//! with the hub.
 
 mod ask_rules;
 mod asks;
@@ -40,13 +41,13 @@ use crate::{
     scenario::Dice,
 };
 
-/// Virtual time after which a run that has not ended counts as stuck.
+/// The virtual time after which a run that has not ended counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(1_200);
-/// Time between two sweeps for workers that make no progress.
+/// The interval between two sweeps for workers without progress.
 const SWEEP_EVERY: Micros = Micros::from_millis(500);
 
-/// An event of the simulation. Those of a run contain its `life`: how often the hub has restarted the run, or itself, before. Those
-/// of a connection contain how often the hub had crashed.
+/// An event of the simulation. An event of a run contains its `life`, the number of earlier restarts of runs and of the
+/// hub. An event of a connection contains the number of earlier crashes of the hub.
 #[derive(Debug)]
 enum Event {
     ToHub {
@@ -85,12 +86,12 @@ enum Event {
     },
     /// A launcher connects.
     ConnectLauncher(usize),
-    /// A launcher has not returned in time after the given number of lost connections.
+    /// A launcher has not reconnected in time after the given number of lost connections.
     LauncherAbsent {
         index: usize,
         losses: u32,
     },
-    /// A worker of a launcher was to be ended some time ago.
+    /// The deadline for the report of the end of a launcher's worker has passed.
     KilledLate {
         crashes: u64,
         worker: u64,
@@ -106,15 +107,15 @@ enum Event {
         peer: u32,
         message: Message,
     },
-    /// An evaluation worker, or a program that asks, connects.
+    /// An evaluation worker, or a program that requests evaluations, connects.
     ConnectAskPeer(usize),
-    /// A program asks.
+    /// A program requests an evaluation.
     AskNext(usize),
     CancelAsk {
         index: usize,
         ask: u64,
     },
-    /// An evaluation worker has finished an evaluation, before which it had begun `begun` others.
+    /// An evaluation worker has finished the evaluation with the number `begun`.
     CallDone {
         index: usize,
         begun: u64,
@@ -139,12 +140,12 @@ enum Event {
         task: Box<AuditTask>,
         verdict: Verdict,
     },
-    /// The parts of a run are made.
+    /// The parts of a run are built.
     Made {
         crashes: u64,
         number: u32,
     },
-    /// Nothing but time has passed.
+    /// The deadline of a timer has passed.
     Wake,
     Ask(Request),
     Fault,
@@ -153,21 +154,21 @@ enum Event {
 /// The result of a simulated run.
 #[derive(Debug)]
 pub struct RunReport {
-    /// The batches that the learner has used, of each run.
+    /// The batches that the learner has used, per run.
     pub runs: Vec<Vec<Vec<SlotFragment>>>,
     /// The events.
     pub history: RunHistory,
-    /// When the simulation ended.
+    /// The time at which the simulation ended.
     pub finished_at: Micros,
     /// Whether all runs ended.
     pub is_over: bool,
-    /// How often a run was rolled back.
+    /// The number of times that a run was rolled back.
     pub rollbacks: u64,
-    /// How often the hub's process was restarted.
+    /// The number of restarts of the hub's process.
     pub crashes: u64,
-    /// Requests of the operator without a reply.
+    /// The number of requests of the operator without a reply.
     pub unanswered: usize,
-    /// The phase of the run that the operator was shown last.
+    /// The latest phase of the run in the operator's dashboard.
     pub shown: Option<Phase>,
 }
 
@@ -176,19 +177,19 @@ pub struct RunSim {
     scenario: RunScenario,
     dice: Dice,
     now: Micros,
-    /// Events by time and number, so that events at equal times keep their order.
+    /// The events by time and number, so that events at equal times keep their order.
     queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
     /// The time of the next [`Event::Wake`].
     wake_at: Option<Micros>,
-    /// Runs that are to be started.
+    /// The number of runs still to be started.
     starts_left: usize,
     hub: SimHub,
     workers: BTreeMap<WorkerId, SimWorker>,
     processes: LocalProcesses,
     launchers: SimLaunchers,
     asks: SimAsks,
-    /// How workers were admitted, by place of the scenario.
+    /// The accepted identities of workers, by place of the scenario.
     accepted: BTreeMap<usize, Accepted>,
     history: RunHistory,
 }
@@ -236,7 +237,8 @@ impl RunSim {
         sim
     }
 
-    /// Runs until all runs have ended, or one is stuck, and no program waits for an answer that is not late.
+    /// Runs the simulation until all runs have ended, or one is stuck, and no program waits for an answer that is not
+    /// overdue.
     #[must_use]
     pub fn run(mut self) -> RunReport {
         while !self.is_done() || self.awaits_answer() {
@@ -290,7 +292,7 @@ impl RunSim {
                 self.audited(run, &task, verdict);
             }
             Event::Made { crashes, number } if crashes == self.hub.crashes => self.handle_made(number),
-            // Those of an earlier life have no effect.
+            // Events of an earlier life have no effect.
             Event::ToHub { .. }
             | Event::Lost { .. }
             | Event::Learned { .. }

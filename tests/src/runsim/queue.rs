@@ -1,4 +1,5 @@
-//! The queue of the simulated hub: runs that operators start, one at a time, whose parts take time to make.
+//! The queue of the simulated hub: runs that operators start, of which one is in progress at a time, and whose parts
+//! take time to build.
 
 use rollmesh_core::{
     hub::{HubRun as _, RunLoopConfig, RunTurn, WaitingRun},
@@ -12,16 +13,16 @@ use super::{
     run::{Snapshots, parts},
 };
 
-/// A run whose parts are being made.
+/// A run whose parts are being built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MakingRun {
     number: u32,
-    /// The request that is answered once it has begun, if it has not waited.
+    /// The request of a run that has not waited, which is answered once the run has begun.
     request: Option<u32>,
 }
 
 impl RunSim {
-    /// An operator starts a further run.
+    /// Starts a further run for an operator.
     pub(super) fn start_run(&mut self, run: QueuedRun, request: u32) {
         self.starts_left -= 1;
         let operator = self.hub.operator();
@@ -58,7 +59,7 @@ impl RunSim {
         self.hub.core.reply(operator, Kind::StartRun, request, done);
     }
 
-    /// Begins to make the parts of the run that has waited longest.
+    /// Begins to build the parts of the run that has waited longest.
     pub(super) fn make_waiting(&mut self, WaitingRun { number, .. }: &WaitingRun) {
         if self.scenario.plant != Some(Plant::ForgetWaiting) {
             self.make(*number, None);
@@ -72,7 +73,7 @@ impl RunSim {
         self.after(took, Event::Made { crashes: self.hub.crashes, number });
     }
 
-    /// An operator has removed the run whose parts are being made.
+    /// Cancels the start of the run whose parts are being built, since an operator has removed it.
     pub(super) fn give_up_start(&mut self) {
         if self.scenario.plant == Some(Plant::BeginRemoved) {
             return;
@@ -83,13 +84,13 @@ impl RunSim {
         }
     }
 
-    /// The program is about to exit: no waiting run begins.
+    /// Drops all waiting runs, since the program is about to exit.
     pub(super) fn drop_waiting(&mut self) {
         self.give_up_start();
         self.hub.core.drop_waiting();
     }
 
-    /// The parts of a run are made, or cannot be.
+    /// Begins the run whose parts are built, or reports that they cannot be built.
     pub(super) fn handle_made(&mut self, number: u32) {
         let Some(MakingRun { request, .. }) = self.hub.making.take_if(|making| making.number == number) else { return };
         let QueuedRun { iterations, fails, .. } = self.hub.queued[&number];

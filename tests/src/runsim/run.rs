@@ -14,10 +14,10 @@ use rollmesh_core::{
 
 use super::{Plant, RunScenario, evaluation::SimEvaluations};
 
-/// Every fragment of an untrusted worker is recomputed.
+/// The audit policy: the hub recomputes every fragment of an untrusted worker.
 const AUDITS: AuditPolicy = AuditPolicy { share: 1.0, first_fragments: 0 };
 
-/// Seconds that a worker may hang.
+/// The seconds that a worker may hang.
 const HUNG_TIMEOUT_S: f64 = 5.0;
 
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub(super) struct SimRun {
     has_files: bool,
     save_ms: u64,
     pub(super) plant: Option<Plant>,
-    /// Snapshots by iteration, and when they are complete.
+    /// The snapshots by iteration, and the times at which they are complete.
     pub(super) snapshots: Snapshots,
     pub(super) evaluations: SimEvaluations,
 }
 
 pub(super) type Snapshots = BTreeMap<u64, (Snapshot, Micros)>;
 
-/// A state from which the run can continue.
+/// A state from which the run can resume.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     group: Vec<u8>,
@@ -42,8 +42,8 @@ pub(super) struct Snapshot {
     env_steps: u64,
 }
 
-/// Returns what a run of the scenario with this number of iterations is made of. No environment makes its rows, so any will
-/// do.
+/// Returns the parts of a run of the scenario with this number of iterations. The environment does not matter, since
+/// the rows are fake.
 pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
     let steps = iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
     let config = RunConfig::sampling("CartPole-v1", scenario.num_slots)
@@ -59,7 +59,7 @@ pub(super) fn parts(scenario: &RunScenario, iterations: u64) -> RunLoopConfig {
 }
 
 impl SimRun {
-    /// Begins the run, or starts it again from a snapshot. There were `life` lives of runs before.
+    /// Begins the run, or resumes it from a snapshot. `life` is the number of earlier lives of runs.
     pub(super) fn new(
         parts: &RunLoopConfig,
         scenario: &RunScenario,
@@ -121,7 +121,8 @@ impl HubRun for SimRun {
         }
     }
 
-    /// Keeps a snapshot if untrusted workers may commit fragments, and those from before batches in doubt.
+    /// Saves a snapshot if untrusted workers may commit fragments, and keeps the newest snapshot before each doubtful
+    /// batch.
     fn keep_for_undoing(&mut self, now: Micros) {
         if !self.state.group.has_untrusted() {
             return;

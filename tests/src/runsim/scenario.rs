@@ -1,4 +1,4 @@
-//! Defines a simulated run: its size, its workers, what users ask for, and what goes wrong.
+//! The description of a simulated run: its size, its workers, the users' requests, and the faults.
 
 use rollmesh_core::time::Micros;
 
@@ -28,37 +28,37 @@ pub enum Request {
 /// A run that an operator starts while another one may be in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuedRun {
-    /// Iterations until it is finished.
+    /// The number of iterations of the run.
     pub iterations: u64,
-    /// Milliseconds until its parts are made.
+    /// The milliseconds until its parts are built.
     pub make_ms: u64,
-    /// Whether they cannot be made.
+    /// Whether building the parts fails.
     pub fails: bool,
 }
 
 /// A worker of the scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct RunWorker {
-    /// Microseconds per env step.
+    /// The microseconds per env step.
     pub us_per_step: u64,
-    /// False fragments among its own, per thousand; `None` for a trusted worker.
+    /// The falsified fragments among its own, per thousand; `None` for a trusted worker.
     pub falsification: Option<u64>,
-    /// Whether it presents the token that all workers may have.
+    /// Whether the worker presents the shared token.
     pub shares_token: bool,
 }
 
 /// A fault that a test plants in the shell of the simulated hub, to show that the checker finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// Steps to roll back are ignored.
+    /// Commands to roll back are ignored.
     IgnoreRollBack,
-    /// The run is rolled back to after the batch in doubt.
+    /// The run is rolled back to a state after the doubtful batch.
     RollBackTooLittle,
     /// Results of audits are lost.
     ForgetAudits,
     /// The audits of a run that is rolled back are lost.
     LoseAudits,
-    /// Audits find nothing.
+    /// Every audit passes.
     BlindAudits,
     /// The token of a principal that failed an audit stays valid.
     KeepTokens,
@@ -80,7 +80,7 @@ pub enum Plant {
     ForgetExit,
     /// Dashboards are not shown the end of the run.
     ForgetDashboards,
-    /// A run begins that was removed while its parts were made.
+    /// A run begins that was removed while its parts were built.
     BeginRemoved,
     /// Runs that wait do not begin.
     ForgetWaiting,
@@ -98,13 +98,13 @@ pub enum Plant {
     ForgetEndWorker,
     /// Reports of launchers are lost that workers have ended.
     ForgetWorkerEnded,
-    /// Weights are not evaluated when that is due.
+    /// Weights are not evaluated when an evaluation is due.
     ForgetToEvaluate,
     /// Outcomes of evaluations are lost.
     LoseEvaluations,
     /// Evaluations that make no progress are not given up.
     ForgetDeadline,
-    /// Answers of evaluation workers do not reach the programs that ask.
+    /// Answers of evaluation workers do not reach the requesting programs.
     LoseAnswers,
     /// Evaluation workers are not notified of cancelled evaluations.
     LoseCancels,
@@ -148,59 +148,59 @@ impl Plant {
 /// A simulated run.
 #[derive(Clone, Debug)]
 pub struct RunScenario {
-    /// Seed of all draws.
+    /// The seed of all draws.
     pub seed: u64,
-    /// Slots.
+    /// The number of slots.
     pub num_slots: u32,
-    /// Env steps of a fragment.
+    /// The env steps of a fragment.
     pub length: u32,
-    /// Iterations until the first run is finished.
+    /// The number of iterations of the first run.
     pub iterations: u64,
     /// The workers.
     pub workers: Vec<RunWorker>,
-    /// Whether none of them can run the run's leases.
+    /// Whether none of the workers can run the run's leases.
     pub are_unable: bool,
-    /// Launchers, which start the local workers elsewhere: how many workers each of them can run.
+    /// The capacities of the launchers, which start the local workers on other hosts.
     pub launchers: Vec<u32>,
-    /// Failed starts of local workers, per thousand.
+    /// The failed starts of local workers, per thousand.
     pub failed_starts: u64,
-    /// Whether iterations of the first run begin only when asked for.
+    /// Whether iterations of the first run begin only on request.
     pub stepwise: bool,
     /// Whether the run has checkpoints.
     pub has_files: bool,
-    /// Least milliseconds between two iterations.
+    /// The minimum milliseconds between two iterations.
     pub throttle_ms: u64,
-    /// Milliseconds that the learner takes for a batch, …
+    /// The milliseconds that the learner takes for a batch.
     pub learner_ms: u64,
-    /// … the disk for a snapshot, …
+    /// The milliseconds that the disk takes for a snapshot.
     pub save_ms: u64,
-    /// … and an evaluation that decides whether the run continues.
+    /// The milliseconds that an evaluation takes.
     pub evaluation_ms: u64,
-    /// Iterations between two evaluations; 0 for none.
+    /// The number of iterations between two evaluations; 0 for none.
     pub evaluation_every: u64,
-    /// Evaluations that fail or hang, per thousand.
+    /// The evaluations that fail or hang, per thousand.
     pub failed_evaluations: u64,
-    /// Most milliseconds that an audit takes.
+    /// The maximum milliseconds that an audit takes.
     pub audit_ms: u64,
-    /// Evaluation workers with a name, …
+    /// The number of evaluation workers.
     pub evaluators: usize,
-    /// … programs that ask them, …
+    /// The number of programs that request evaluations.
     pub askers: usize,
-    /// … and when which of them does.
+    /// The times of the requests for evaluations, each with its program.
     pub asks: Vec<(Micros, usize)>,
-    /// What is asked for, and when.
+    /// The users' requests, with their times.
     pub requests: Vec<(Micros, Request)>,
-    /// Mean milliseconds between faults; 0 for none.
+    /// The mean milliseconds between faults; 0 for none.
     pub fault_every_ms: u64,
     /// Whether the hub's process crashes, too.
     pub hub_crashes: bool,
-    /// Lost messages, per thousand.
+    /// The lost messages, per thousand.
     pub lost: u64,
-    /// Most milliseconds that a message is under way.
+    /// The maximum milliseconds that a message is in transit.
     pub delay_ms: u64,
-    /// When faults end.
+    /// The time at which faults end.
     pub until: Micros,
-    /// A fault of the shell.
+    /// The planted fault of the shell.
     pub plant: Option<Plant>,
 }
 
@@ -210,7 +210,8 @@ impl RunScenario {
         self.evaluation_every > 0 && iteration > 0 && iteration.is_multiple_of(self.evaluation_every)
     }
 
-    /// Returns a chaotic run with a planted fault. What can show the fault is part of it, and takes time.
+    /// Returns a chaotic run with a planted fault. The run contains everything that can reveal the fault, and takes
+    /// time.
     #[must_use]
     pub fn planted(seed: u64, plant: Plant) -> Self {
         let mut scenario = Self { plant: Some(plant), ..Self::chaotic(seed) };
@@ -223,7 +224,7 @@ impl RunScenario {
                 scenario.asks = (0..20).map(|ask| (Micros::from_millis(100 * ask), 0)).collect();
             }
             Plant::LoseAudits => {
-                // Several make false rows, which are recomputed only when most batches are complete.
+                // Several workers falsify rows, which are recomputed only when most batches are complete.
                 scenario.workers.truncate(1);
                 let divergent = RunWorker { us_per_step: 100, falsification: Some(100), shares_token: false };
                 scenario.workers.extend(vec![divergent; 3]);
@@ -238,7 +239,7 @@ impl RunScenario {
         scenario
     }
 
-    /// Returns a run in which everything goes wrong that can, in ways that depend on the seed.
+    /// Returns a run with all faults, in ways that depend on the seed.
     #[must_use]
     pub fn chaotic(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
@@ -255,7 +256,7 @@ impl RunScenario {
         }];
         for _ in 0..dice.between(0, 3) {
             let falsification = dice.chance(500).then(|| dice.one_of(&[0, 50, 400]));
-            // A divergent worker that shares its token is another principal with every connection.
+            // A divergent worker with the shared token would be another principal with every connection.
             let shares_token = falsification.unwrap_or(0) == 0 && dice.chance(500);
             workers.push(RunWorker { us_per_step: 10u64.pow(dice.between(1, 4) as u32), falsification, shares_token });
         }
@@ -275,7 +276,7 @@ impl RunScenario {
         }
         if stepwise {
             let mut at = Micros(0);
-            // A hub that crashes, or goes back, needs more of them.
+            // A hub that crashes or rolls back needs more requests.
             for _ in 0..8 * iterations {
                 at = at + dice.within_ms(300);
                 requests.push((at, Request::Step));
@@ -284,7 +285,7 @@ impl RunScenario {
             requests.extend([(at + Micros::from_secs(60), Request::Stop), (at + Micros::from_secs(61), Request::Stop)]);
         }
         if dice.chance(300) {
-            // The numbers of the runs begin with 2; a run that was rolled back takes one, too.
+            // The numbers of queued runs begin with 2; a roll-back uses a number, too.
             for number in 2..2 + dice.between(1, 3) {
                 let make_ms = if dice.chance(500) { dice.between(1, 20) } else { dice.between(100, 3_000) };
                 let (iterations, fails) = (dice.between(1, 2), dice.chance(150));
@@ -298,7 +299,8 @@ impl RunScenario {
         let num_local = workers.iter().filter(|worker| worker.falsification.is_none()).count() as u64;
         let are_unable = dice.chance(20);
         let mut launchers = Vec::new();
-        // Workers of launchers are not trusted here, and those could not end a run that no worker can sample for.
+        // Workers of launchers are untrusted here, and untrusted workers could not end a run that no worker can sample
+        // for.
         if !are_unable && dice.chance(250) {
             launchers.push(dice.between(num_local, num_local + 1) as u32);
             launchers.extend(dice.chance(500).then(|| dice.between(1, 3) as u32));

@@ -16,25 +16,25 @@ use crate::{
     fake_worker::{FakeWorker, WorkerInput, WorkerOutput},
 };
 
-/// Env steps between two looks at what is asked of a worker.
+/// The number of env steps between two checks of a worker's messages.
 const CHUNK: u64 = 3;
 
 pub(super) struct SimWorker {
-    /// Its place in the scenario.
+    /// The worker's place in the scenario.
     pub(super) place: usize,
-    /// The number of its process, if it is local.
+    /// The number of the process of a local worker.
     process: u32,
     /// The hub's end of its connection.
     pub(super) link: SimLink,
     machine: FakeWorker,
-    /// The run that it works for.
+    /// The run that the worker works for.
     run: u32,
-    /// The life of the run that it works for.
+    /// The life of that run.
     life: u32,
     is_ticking: bool,
-    /// It does nothing any more, and keeps its connection.
+    /// Whether the worker does nothing any more, although it keeps its connection.
     pub(super) is_frozen: bool,
-    /// When messages get through again.
+    /// The time from which on messages get through again.
     cut_off_until: Micros,
 }
 
@@ -51,7 +51,7 @@ impl RunSim {
             _ => return,
         }
         let Some((id, link)) = self.admit(place) else {
-            // A hub that is busy may admit it later; one that has revoked its token will not.
+            // A hub that is about to exit may admit the worker later; one that has revoked its token will not.
             let is_busy = self.hub.core.is_leaving;
             return if is_busy {
                 self.after(Micros::from_secs(1), Event::Join(place, process))
@@ -84,12 +84,12 @@ impl RunSim {
         let Some(worker) = self.workers.get_mut(&id).filter(|worker| !worker.is_frozen) else { return };
         (worker.machine, worker.life, worker.run) = (machine, self.hub.life, run);
         let answer = worker.machine.answer();
-        // A worker that does not answer is lost sooner or later; its answer is not.
+        // The answer is never lost, since a worker that does not answer would be lost.
         let delay = self.delay();
         self.after(delay, Event::ToHub { from: id, crashes: self.hub.crashes, run, said: answer });
     }
 
-    /// The hub handles what a worker has said about a run.
+    /// Handles a worker's message about a run in the hub.
     pub(super) fn hub_receives(&mut self, WorkerId(from): WorkerId, run: u32, said: WorkerOutput) {
         let message = match said {
             WorkerOutput::Answer(answer) => Message::RunAnswer(RunAnswer::new(run, answer.as_ref().copied())),
@@ -104,7 +104,7 @@ impl RunSim {
         assert_eq!(self.hub.core.handle_message(from, message), None, "the shell has no part in it");
     }
 
-    /// The hub notices that a connection is closed.
+    /// Handles a closed connection in the hub.
     pub(super) fn handle_lost(&mut self, WorkerId(id): WorkerId) {
         self.hub.core.handle_left(id, PeerEnd { reason: "disconnected", is_fault: true, denied: None });
     }
@@ -158,7 +158,7 @@ impl RunSim {
         }
     }
 
-    /// Returns how long a message takes, `None` for one that is lost.
+    /// Returns the delay of a message, `None` for a lost one.
     fn delivery(&mut self, worker: WorkerId) -> Option<Micros> {
         let cut_off = self.workers.get(&worker).map_or(Micros(0), |worker| worker.cut_off_until.since(self.now));
         let is_lost =
@@ -175,7 +175,7 @@ impl RunSim {
         self.now < self.scenario.until
     }
 
-    /// Something goes wrong.
+    /// Injects a random fault, and schedules the next one.
     pub(super) fn fault(&mut self) {
         if !self.is_chaos() {
             return;
@@ -208,7 +208,8 @@ impl RunSim {
         }
     }
 
-    /// Breaks the connection of a worker, or crashes one that is not local: the hub notices that later, and the worker connects anew.
+    /// Breaks the connection of a worker, or crashes one that is not local: the hub detects that later, and the worker
+    /// reconnects.
     pub(super) fn break_connection(&mut self, worker: WorkerId) {
         let Some(process) = self.workers.remove(&worker) else { return };
         let (noticed, back) = (self.dice.within_ms(3_000), self.dice.within_ms(3_000));

@@ -1,4 +1,4 @@
-//! Audits the fragments of untrusted workers, and handles failed_audits.
+//! Audits of the fragments of untrusted workers, and the handling of failed audits.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use crate::{fake_rows::FakeState, scenario::Scenario};
 /// The results for untrusted workers.
 #[derive(Debug, Default)]
 pub struct Watched {
-    /// The failed_audit_of principals, each with the batch to which the run was rolled back, if any.
+    /// The principals that failed an audit, each with the batch to which the run was rolled back, if any.
     pub failed_audit_of: Vec<(Principal, Option<u64>)>,
-    /// FailedAudits after which the run was rolled back to the open batch.
+    /// The number of failed audits after which the run was rolled back to the open batch.
     pub of_open_batches: u64,
     policy: Option<(AuditPolicy, u64)>,
     of_workers: BTreeMap<WorkerId, Principal>,
-    /// For each slot, the fragments that its last fragment depends on, with their principals.
+    /// The fragments that each slot's last fragment depends on, with their principals.
     chains: Vec<Vec<(Option<Principal>, SlotFragment)>>,
 }
 
@@ -104,7 +104,7 @@ impl SimNet {
         }
     }
 
-    /// Handles a failed_audit: the principal's workers are removed for good, and its fragments are rolled back.
+    /// Handles a failed audit: removes the principal's workers permanently, and rolls its fragments back.
     fn fail_audit(&mut self, failed_audit: &FailedAudit) {
         self.log(format_args!("{failed_audit:?}"));
         let &FailedAudit { principal, first_doubtful, .. } = failed_audit;
@@ -135,7 +135,7 @@ impl Report {
     /// undetected dishonest principals.
     ///
     /// # Panics
-    /// If any fragment of a failed_audit_of principal remains, or if a batch differs from the committed fragments.
+    /// If any fragment of a principal that failed an audit remains, or if a batch differs from the committed fragments.
     #[must_use]
     pub fn check_honesty(&self, scenario: &Scenario) -> bool {
         let is_taken = |fragment: &SlotFragment| {

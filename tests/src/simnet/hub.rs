@@ -1,4 +1,4 @@
-//! Implements the hub of a simulated run: the group, its saved states, and its journal.
+//! The hub of a simulated run: the group, its saved states, and its journal.
 
 use std::collections::BTreeSet;
 
@@ -21,32 +21,32 @@ use crate::{
 pub(super) struct Hub {
     pub(super) config: GroupConfig,
     pub(super) group: LeaseGroup,
-    /// Number of restarts.
+    /// The number of restarts.
     pub(super) life: u32,
     pub(super) next_worker: u32,
     pub(super) frozen_until: Micros,
-    /// Number of iterations so far.
+    /// The number of iterations so far.
     begun: u64,
     pub(super) batches: Vec<Vec<SlotFragment>>,
     pub(super) journal: Vec<JournalEntry>,
     pub(super) history: History,
-    /// Statistics of the observations in all batches, and the weights with these statistics after the last batch.
+    /// The statistics of the observations in all batches, and the weights with these statistics after the last batch.
     filter: RunFilter,
     pub(super) weights: Weights,
-    /// Oldest first.
+    /// The saved states, oldest first.
     saved: Vec<Save>,
     pub(super) watched: Watched,
     ledger: Ledger,
-    /// Able workers of this life of the hub.
+    /// The able workers of this life of the hub.
     able: BTreeSet<WorkerId>,
 }
 
-/// A state from which another process, or this one after a failed_audit, can continue.
+/// A state from which another process, or this one after a failed audit, can resume.
 #[derive(Clone)]
 struct Save {
     /// The encoded state of the group.
     state: Vec<u8>,
-    /// Number of batches and of journal entries.
+    /// The numbers of batches and of journal entries.
     batches: usize,
     journal: usize,
     weights: Weights,

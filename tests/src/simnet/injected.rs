@@ -1,4 +1,4 @@
-//! Applies faults to the workers and the hub of a simulated run.
+//! The injection of faults into the workers and the hub of a simulated run.
 
 use rollmesh_core::{group::SamplingMode, time::Micros};
 
@@ -73,7 +73,7 @@ impl SimNet {
         Clock { set: (said.since(hour), self.now), per_mille }
     }
 
-    /// Breaks all connections at the same time; all workers reconnect within a second.
+    /// Breaks all connections at the same time, after which all workers reconnect within a second.
     fn storm(&mut self) {
         self.log(format_args!("all connections break"));
         for (peer, process) in std::mem::take(&mut self.processes) {

@@ -1,4 +1,4 @@
-//! Simulates a group, its workers and their network on a virtual clock.
+//! A simulation of a group, its workers and their network on a virtual clock.
 //!
 //! The scenario determines everything: the same scenario gives the same log, byte for byte. The simulator checks the ledger
 //! after every call of the group, and the [history](crate::history) of the run at the end.
@@ -30,7 +30,7 @@ use crate::{
     scenario::{Dice, Scenario},
 };
 
-/// Virtual time after which an unfinished run counts as stuck.
+/// The virtual time after which an unfinished run counts as stuck.
 const TOO_LATE: Micros = Micros::from_secs(3_600);
 
 /// The result of a run.
@@ -44,7 +44,7 @@ pub struct Report {
     pub journal: Vec<JournalEntry>,
     /// The weights after the last batch: only the statistics of a filter over all observations.
     pub weights: Weights,
-    /// Time of the last batch.
+    /// The time of the last batch.
     pub finished_at: Micros,
     /// The externally visible events.
     pub history: History,
@@ -80,7 +80,7 @@ pub struct SimNet {
     scenario: Scenario,
     dice: Dice,
     now: Micros,
-    /// Events by time and number, so that events at equal times keep their order.
+    /// The events by time and number, so that events at equal times keep their order.
     queue: BTreeMap<(Micros, u64), Event>,
     scheduled: u64,
     hub: Hub,

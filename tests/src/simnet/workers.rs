@@ -1,4 +1,4 @@
-//! Simulates the workers of a run, and the network between them and the hub.
+//! The workers of a simulated run, and the network between them and the hub.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -13,17 +13,17 @@ use crate::{
     fake_worker::{FakeWorker, WorkerInput, WorkerOutput},
 };
 
-/// Env steps between two checks of the clock.
+/// The number of env steps between two checks of the clock.
 const CHUNK: u64 = 5;
 
-/// A worker reports its progress this often, on its own clock, as the real one does.
+/// The interval at which a worker reports its progress, on its own clock, as a real worker does.
 const PROGRESS_INTERVAL: Micros = Micros::from_millis(250);
 
 /// The permanent properties of a worker across its connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Who {
     pub(super) us_per_step: u64,
-    /// Its principal, if it is untrusted.
+    /// The principal of an untrusted worker.
     pub(super) principal: Option<Principal>,
 }
 
@@ -32,20 +32,20 @@ pub(super) struct Process {
     pub(super) who: Who,
     ticking: bool,
     pub(super) frozen_until: Micros,
-    /// When messages from the hub, and to it, get through again.
+    /// The times from which on messages from the hub, and to it, get through again.
     pub(super) unreachable_until: Micros,
     pub(super) mute_until: Micros,
     pub(super) clock: Clock,
-    /// On the worker's own clock.
+    /// The time of the latest report on the worker's own clock.
     reported: Micros,
 }
 
 /// An unreliable clock.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
-    /// Its reading when it was set, and the time of that.
+    /// The clock's reading when it was set, and the time of the setting.
     pub(super) set: (Micros, Micros),
-    /// Its speed, in thousandths.
+    /// The clock's speed in thousandths.
     pub(super) per_mille: u64,
 }
 
@@ -66,7 +66,7 @@ impl SimNet {
         self.log(format_args!("worker {worker} joins"));
         let never = Micros(0);
         let is_synchronous = self.scenario.mode == SamplingMode::Synchronous;
-        // Where leases follow up on each other, one may be lost while the next arrives.
+        // With follow-up leases, one may be lost while the next one arrives.
         let machine = FakeWorker::new(self.scenario.length, is_synchronous && self.scenario.per_version > 1);
         let machine = if worker.0.is_multiple_of(2) { machine.sequential() } else { machine };
         let is_unable =

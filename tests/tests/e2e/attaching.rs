@@ -1,4 +1,4 @@
-//! The page without a hub, when one appears, and when it disappears again.
+//! The page without a hub, and when a hub becomes reachable and unreachable again.
 
 use super::{dashboard::Dashboard, front::Front, program::Program};
 
@@ -9,7 +9,7 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
     let front = Front::start(hub.address()).await;
     page.go_to(&front.url()).await;
 
-    // No token: a field for it.
+    // Without a token the page shows a field for it.
     page.wait_for("banner", "data-kind", "no-token").await;
     assert_eq!(page.attribute("connection", "data-state").await.as_deref(), Some("none"));
     page.assert_quiet_console().await;
@@ -22,19 +22,19 @@ async fn a_page_without_a_hub_attaches_when_one_appears() {
     page.fill("token-input", token).await;
     page.click("token-connect").await;
     page.wait_for("banner", "data-kind", "tab").await;
-    // Until the hub is there, this tab trains.
+    // Until the hub is reachable, this tab trains.
     page.fill("start-stop.episode_return_mean", "1000").await;
     page.click("start-run").await;
     page.wait_for_more("kpi-iteration", 0).await;
 
-    // The hub appears: the page attaches by itself.
+    // The hub becomes reachable: the page attaches by itself.
     front.bring_hub_in_reach(true);
     page.wait_for("connection", "data-state", "online").await;
     page.wait_for_phase("idle").await;
     assert_eq!(page.attribute("banner", "data-kind").await, None);
     assert_eq!(page.points("return").await, 0, "nothing is left of the run in this tab");
 
-    // It disappears: the page keeps its state, and reconnects with the hub.
+    // The hub becomes unreachable: the page keeps its state, and reconnects when the hub is back.
     page.fill("start-stop.episode_return_mean", "1000").await;
     page.fill("start-stop.env_steps", "1,000,000,000").await;
     page.click("start-run").await;
@@ -70,7 +70,7 @@ async fn token_without_a_hub_is_discarded_and_an_address_of_another_page_is_open
     page.wait_for("connection", "data-state", "online").await;
     let origin = page.run("return location.origin", vec![]).await;
     assert!(origin.as_str().is_some_and(|origin| hub.url().starts_with(origin)), "{origin}");
-    // The first page has kept nothing of it.
+    // The first page has stored nothing of it.
     page.go_to(&front.url()).await;
     page.wait_for("banner", "data-kind", "no-token").await;
 }

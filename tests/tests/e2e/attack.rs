@@ -1,4 +1,4 @@
-//! Pages of others, and names that would like to be more than text.
+//! Pages of other origins, and names that contain markup.
 
 use std::{
     fs,
@@ -31,10 +31,10 @@ use super::{
     program::Program,
 };
 
-/// A page that takes this for more than text runs it, or shows it in bold.
+/// A name with markup: a page that does not escape it runs its script, or shows bold text.
 const MARKUP: &str = "<img src=x onerror=window.hurt=1><b>bold</b>";
 
-/// Tries to open the hub's socket with a true token and to read its page; says what came of it.
+/// A script that tries to open the hub's socket with a valid token and to read its page, and returns the outcomes.
 const ATTACK: &str = "const [hub, hello, done] = arguments;
     const socket = () => new Promise((resolve) => {
         const socket = new WebSocket(`ws://${hub}/ws`);
@@ -55,7 +55,7 @@ const ATTACK: &str = "const [hub, hello, done] = arguments;
     });
     Promise.all([socket(), socket(), page(), blind(), frame()]).then(done)";
 
-/// A server of another origin. Dropping it ends it.
+/// A server of another origin. Dropping it stops it.
 struct Foreign {
     port: u16,
     server: JoinHandle<()>,
@@ -68,7 +68,7 @@ impl Foreign {
         let server = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
-                    // Whatever is asked for.
+                    // The response does not depend on the request.
                     let _ = stream.read(&mut [0; 8192]).await;
                     let body = "<!doctype html><title>win a prize</title><body>";
                     let head = format!(
@@ -121,7 +121,7 @@ async fn pages_of_other_origins_have_no_access() {
     }
     assert_eq!((count(&audit, "connected"), count(&audit, "admitted")), (0, 0));
     assert!(count(&audit, "foreign") > 0);
-    // Its own page does.
+    // The hub's own page can connect.
     browser.client.goto(hub.url()).await.expect("the page loads");
     let open = "const [hub, done] = arguments;
         const socket = new WebSocket(`ws://${hub}/ws`);
@@ -143,7 +143,7 @@ impl Drop for Killed {
     }
 }
 
-/// The token that a new file of tokens gets.
+/// Writes a file with a new token, and returns the token.
 fn token_in(file: &Path, role: &str) -> String {
     let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
     let made = rollmesh.args(["tokens", "create", "--role", role, "--file"]).arg(file).output();
@@ -152,10 +152,10 @@ fn token_in(file: &Path, role: &str) -> String {
     String::from_utf8(made.stdout).expect("a token").trim().to_owned()
 }
 
-/// Markup is on the page, and none of it has become more than text.
+/// Asserts that the page shows markup as text only.
 async fn shows_as_text(page: &Dashboard, texts: &[String]) {
     page.wait("all is shown as it is", async || {
-        // What was shortened for the eye is whole in the document.
+        // The document contains texts in full that the page truncates visually.
         let shown = page.run("return document.body.textContent", vec![]).await;
         let shown = shown.as_str().unwrap_or_default();
         texts.iter().all(|text| shown.contains(text.as_str()))
@@ -172,7 +172,7 @@ async fn workers_name_is_shown_as_text_and_a_page_asks_for_its_token() {
     let tokens = state.path().join("tokens.json");
     let (token, operator) = (token_in(&tokens, "worker"), token_in(&tokens, "operator"));
     let hub = Program::start("hub", ["--tokens".as_ref(), tokens.as_os_str()]);
-    // Not a terminal: the program prints no tokens.
+    // The output is not a terminal, so the program prints no tokens.
     let address = format!("{}#token={operator}", hub.url());
     page.go_to(&address).await;
     let mut worker = Command::new(built("ROLLMESH_BIN"));
@@ -181,7 +181,7 @@ async fn workers_name_is_shown_as_text_and_a_page_asks_for_its_token() {
     let _worker = Killed(worker.spawn().expect("the binary starts"));
     shows_as_text(&page, &[MARKUP.to_owned()]).await;
 
-    // The address forgets the token; without one the page asks for one, by the keyboard too.
+    // The page removes the token from its address; without one it asks for a token, also by keyboard.
     let url = async || page.browser.client.current_url().await.expect("it has an address");
     assert_eq!(url().await.fragment(), None);
     let forget = async || {
@@ -211,7 +211,7 @@ async fn workers_name_is_shown_as_text_and_a_page_asks_for_its_token() {
     })
     .await;
     page.browser.screenshot("token-refused", DESKTOP).await;
-    // The whole address is as good as the token, and neither gets into the page's own.
+    // The page accepts the whole address as well as the token, and puts neither into its own address.
     enter(&address).await;
     page.wait_for("connection", "data-state", "online").await;
     assert_eq!((url().await.fragment(), url().await.query()), (None, Some("again")));
@@ -242,13 +242,13 @@ async fn viewer_sees_all_state_and_changes_none() {
     assert_eq!(page.run("return document.querySelector('[data-testid=token-input]')", vec![]).await, Value::Null);
     page.browser.screenshot("viewer", DESKTOP).await;
     page.assert_accessible("a viewer's page").await;
-    // It stays a viewer's after a reload.
+    // The page is still a viewer's after a reload.
     page.reload().await;
     page.wait_for("banner", "data-kind", "viewer").await;
     page.assert_quiet_console().await;
 }
 
-/// A hub that says what no proper one would.
+/// Starts a hub that sends messages that no correct hub would send.
 async fn bad_hub() -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it has an address").to_string();
@@ -271,7 +271,7 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
         num_slots: 4,
         ..RunStatus::default()
     };
-    // Nine env steps are nowhere.
+    // The ledger does not balance: nine env steps have no outcome.
     let ledger = Ledger { granted: 9, ..Ledger::default() };
     let ledger = LedgerReport { ledger, ..LedgerReport::default() };
     let messages = [
@@ -285,7 +285,7 @@ async fn bad_hub() -> (String, JoinHandle<()>) {
         while let Ok((stream, _)) = listener.accept().await {
             let messages = messages.clone();
             tokio::spawn(async move {
-                // Browsers close connections whenever they like.
+                // A browser may close a connection at any time.
                 let Ok(mut socket) = accept_async(stream).await else { return };
                 socket.next().await;
                 for message in messages {

@@ -1,4 +1,4 @@
-//! A headless Chromium with one window, and what WebDriver does not say about it.
+//! A headless Chromium with one window, with commands beyond WebDriver.
 
 use std::{
     fs,
@@ -16,18 +16,18 @@ use super::{
     driver::{Driver, chromium},
 };
 
-/// One browser at a time: they would only slow each other down.
+/// Allows one browser at a time, since several would only slow each other down.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// Width and height of the window, in CSS pixels.
+/// The width and height of the window, in CSS pixels.
 pub(crate) const DESKTOP: (u32, u32) = (1280, 900);
-/// A small phone.
+/// The size of a small phone's screen.
 pub(crate) const PHONE: (u32, u32) = (360, 780);
 
-/// A browser with a new profile. Dropping it ends it.
+/// A browser with a new profile. Dropping it closes it.
 pub(crate) struct Browser {
     pub(crate) client: Client,
-    // In the order in which they go.
+    // The fields are dropped in this order.
     _driver: Driver,
     profile: TempDir,
     _turn: MutexGuard<'static, ()>,
@@ -46,7 +46,7 @@ impl Browser {
         Self { client, _driver: driver, profile, _turn: turn }
     }
 
-    /// What the console has shown since the last call, errors and warnings only.
+    /// Returns the console's errors and warnings since the last call.
     pub(crate) async fn complaints(&self) -> Vec<String> {
         let log = self.vendor("se/log", json!({ "type": "browser" })).await;
         let entries = log.as_array().expect("a list of entries").iter();
@@ -54,7 +54,7 @@ impl Browser {
         entries.filter(is_complaint).map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Shows the page as a screen of this size would, whatever the size of the window.
+    /// Emulates a screen of this size, independently of the size of the window.
     pub(crate) async fn emulate(&self, (width, height): (u32, u32)) {
         let is_phone = width < 600;
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone });
@@ -73,7 +73,7 @@ impl Browser {
         let height = self.client.execute("return document.documentElement.scrollHeight", vec![]).await;
         let height = height.expect("the page has a height").as_u64().expect("in pixels") as u32;
         self.emulate((screen.0, height.max(screen.1))).await;
-        // Two frames: one to lay out and draw, one to be sure that it is over.
+        // Waits two frames: one to lay out and draw, and one to be sure that it is done.
         let drawn = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => done(null)))";
         self.client.execute_async(drawn, vec![]).await.expect("frames go by");
         let png = self.client.screenshot().await.expect("a picture");
@@ -118,13 +118,13 @@ impl Browser {
         dispatch("touchEnd", None).await;
     }
 
-    /// The bytes of a file that the browser has saved; `None` while it has not.
+    /// Returns the bytes of a file that the browser has saved, `None` before.
     pub(crate) fn saved(&self, name: &str) -> Option<Vec<u8>> {
-        // Until it is complete, it has another name.
+        // The browser gives the file this name when it is complete.
         fs::read(downloads(self.profile.path()).join(name)).ok()
     }
 
-    /// Bytes of the page's JavaScript heap after a collection of garbage.
+    /// Returns the bytes of the page's JavaScript heap after a garbage collection.
     pub(crate) async fn script_heap(&self) -> u64 {
         self.devtools("HeapProfiler.collectGarbage", json!({})).await;
         let usage = self.devtools("Runtime.getHeapUsage", json!({})).await;
@@ -170,12 +170,12 @@ fn capabilities(profile: &Path) -> Map<String, Value> {
     capabilities
 }
 
-/// Where the browser saves files.
+/// Returns the directory in which the browser saves files.
 fn downloads(profile: &Path) -> PathBuf {
     profile.join("downloads")
 }
 
-/// Root has no sandbox: Chromium refuses to start with one.
+/// Returns whether the user is root, for whom Chromium does not start with its sandbox.
 fn is_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().any(|line| line.starts_with("Uid:") && line.split_whitespace().nth(2) == Some("0"))

@@ -1,4 +1,4 @@
-//! The charts as tools: zooming, other axes, links, and runs that are compared.
+//! The functions of charts: zooming, other axes, links, and the comparison of runs.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use super::{
     program::Program,
 };
 
-/// The page's address follows a gesture that is under way every 300 ms: without a change for longer than that, it is over.
+/// The time without a change of the page's address after which a gesture has ended; during one the address changes
+/// every 300 ms.
 const SETTLED: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,10 +61,10 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     page.assert_quiet_console().await;
 }
 
-/// A finger moves the shown part, two fingers zoom, and so do keys.
+/// Pans with one finger, zooms with two, and does both with keys.
 async fn pan_and_pinch(page: &Dashboard) {
     let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
-    // Fingers at these fractions of the chart's width move to those.
+    // Each finger moves from the first fraction of the chart's width to the second.
     let touch = async |fingers: &[(f64, f64)]| {
         let place = "const canvas = document.querySelector(arguments[0]);
             canvas.scrollIntoView({ block: 'center', behavior: 'instant' });
@@ -106,7 +107,7 @@ async fn moved_from(page: &Dashboard, before: (f64, f64)) -> (f64, f64) {
     last
 }
 
-/// The shown range of x, from the page's address.
+/// Returns the shown range of x, from the page's address.
 async fn window(page: &Dashboard) -> (f64, f64) {
     let hash = hash(page).await;
     let window = hash.split("chart.window=").nth(1).and_then(|rest| rest.split('&').next());
@@ -122,7 +123,7 @@ async fn hash(page: &Dashboard) -> String {
     page.run("return location.hash", vec![]).await.as_str().unwrap_or_default().to_owned()
 }
 
-/// A mouse zooms into the part that it drags over, and a double click shows everything.
+/// Zooms with the mouse into the range that it drags over, and shows everything by a double click.
 async fn drag(page: &Dashboard) {
     let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
     let to = |x| PointerAction::MoveToElement { element: canvas.clone(), duration: None, x, y: 0.0 };
@@ -149,7 +150,7 @@ async fn learn(page: &Dashboard, seed: &str, num_envs: &str) {
     page.wait_for_phase("finished").await;
 }
 
-/// The runs with the first two seeds are one line, next to the current one.
+/// Groups the runs with the first two seeds into one line, alongside the current run.
 async fn compare(page: &Dashboard) {
     page.click("compare-1").await;
     page.wait("run 1 is a line", async || page.text("legend-run 1").await.is_some()).await;

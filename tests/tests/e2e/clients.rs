@@ -1,4 +1,4 @@
-//! Episodes that a page drives: the example's, and the same game as in process.
+//! Episodes that a page drives: those of the example, and the game that other tests play in process.
 
 use std::{
     ffi::OsStr,
@@ -20,11 +20,11 @@ use super::{
     dashboard::Dashboard,
 };
 
-/// A small phone, where the example's page must still be whole.
+/// The size of a small phone, on which the example's page must not be cut off.
 const NARROW: (u32, u32) = (390, 844);
 
-/// What the game of one agent comes to, and that of two, for any driver: `native-worker/tests/clients/episodes.rs` plays
-/// them in process.
+/// The hashes of the game of one agent, and of two, which do not depend on the driver:
+/// `native-worker/tests/clients/episodes.rs` plays them in process.
 const HASHES: [(&str, &str); 2] =
     [("single", "ea7cd3b04e6efe2ea7e46b1024240a86"), ("pair", "2c0eb4e725dcce19482ee66e21291f6d")];
 
@@ -44,11 +44,11 @@ impl Program {
         let mut child = rollmesh.stdin(stdin).stdout(stdout).stderr(stderr).spawn().expect("the binary starts");
         let (found, lines) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
-        // Reads on until the end, so that the program never waits for a reader.
+        // Reads until the end, so that the program never blocks on a full pipe.
         thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
                 eprintln!("rollmesh: {line}");
-                // Only the first lines are waited for.
+                // The receiver waits only for the first lines.
                 _ = found.send(line);
             }
         });
@@ -66,7 +66,7 @@ impl Program {
         self.page.replace("http://", "ws://")
     }
 
-    /// Waits for the end and what was printed.
+    /// Waits for the end of the program, and returns the summary that it printed.
     fn summary(mut self) -> Value {
         let mut text = String::new();
         self.child.stdout.take().expect("it is piped").read_to_string(&mut text).expect("UTF-8");
@@ -77,7 +77,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -122,7 +122,7 @@ async fn the_page_of_the_example_balances_a_pole() {
         async |id: &str| page.run("return document.getElementById(arguments[0]).textContent", vec![json!(id)]).await;
     let number = async |id: &str| text(id).await.as_str().and_then(|text| text.replace(',', "").parse::<f64>().ok());
 
-    // Without a token it asks for one, and says what is wrong with another.
+    // Without a token the page asks for one, and explains why an invalid one is refused.
     page.browser.client.goto(&format!("{}cart_pole.html", program.page)).await.expect("the page loads");
     page.wait("the form is there", async || {
         page.run("return !document.getElementById('connect').hidden", vec![]).await == true
@@ -133,7 +133,7 @@ async fn the_page_of_the_example_balances_a_pole() {
     page.wait("the mistake is named", async || text("connect-error").await == "a token has 64 hexadecimal digits")
         .await;
 
-    // With one in its address it plays, and the address forgets it.
+    // With a token in its address the page plays, and removes it from the address.
     page.browser.client.goto("about:blank").await.expect("an empty page");
     let url = format!("{}cart_pole.html#token={}", program.page, program.token);
     page.browser.client.goto(&url).await.expect("the page loads");
@@ -143,7 +143,7 @@ async fn the_page_of_the_example_balances_a_pole() {
     page.wait("poles fall", async || number("episodes").await.is_some_and(|episodes| episodes > 50.0)).await;
     page.wait("the policy learns", async || number("mean").await.is_some_and(|mean| mean > 60.0)).await;
 
-    // A push, and a pause by the keyboard.
+    // The user pushes the cart, and pauses by keyboard.
     let world = page.browser.client.find(fantoccini::Locator::Id("world")).await.expect("the picture is there");
     world.send_keys("\u{e014}").await.expect("it takes keys");
     world.send_keys(" ").await.expect("it takes keys");
@@ -162,7 +162,7 @@ async fn the_page_of_the_example_balances_a_pole() {
     }
     page.assert_quiet_console().await;
 
-    // The hub goes: the page says so.
+    // The hub exits, and the page shows it.
     drop(program);
     page.wait("it is not connected", async || text("status").await == "Not connected").await;
 }

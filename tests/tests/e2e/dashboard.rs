@@ -1,4 +1,4 @@
-//! The page as a person uses it: looks for things by their `data-testid`, waits, clicks, types.
+//! A driver of the page that acts like a user: finds elements by their `data-testid`, waits, clicks, types.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -30,7 +30,7 @@ pub(crate) struct WorkerRow {
 }
 
 impl Dashboard {
-    /// Waits for its turn before it starts a browser: only one test at a time is past this.
+    /// Starts a browser when no other test uses one.
     pub(crate) async fn start() -> Self {
         let dashboard = Self { browser: Browser::start().await };
         dashboard.browser.emulate(DESKTOP).await;
@@ -47,7 +47,7 @@ impl Dashboard {
         self.wait("the page is there again", async || self.text("phase").await.is_some()).await;
     }
 
-    /// Waits until something is so; when it never is, leaves a screenshot and fails.
+    /// Waits until a condition holds; saves a screenshot and fails if it does not before the deadline.
     pub(crate) async fn wait(&self, what: &str, is_so: impl AsyncFn() -> bool) {
         let deadline = Instant::now() + DEADLINE;
         while !is_so().await {
@@ -60,7 +60,7 @@ impl Dashboard {
         }
     }
 
-    /// Watches a value for a while: it must not change.
+    /// Asserts that a value does not change for a while.
     pub(crate) async fn stays(&self, what: &str, value: impl AsyncFn() -> u64) {
         // Ten times as long as the hub takes to send an update.
         let until = Instant::now() + Duration::from_secs(1);
@@ -80,7 +80,7 @@ impl Dashboard {
         self.wait_for("phase", "data-phase", phase).await;
     }
 
-    /// Waits until a number is larger than it was.
+    /// Waits until a number is larger than the given one.
     pub(crate) async fn wait_for_more(&self, id: &str, than: u64) {
         self.wait(&format!("{id} is more than {than}"), async || self.number(id).await > than).await;
     }
@@ -90,13 +90,13 @@ impl Dashboard {
         result.unwrap_or_else(|error| panic!("`{script}`: {error}"))
     }
 
-    /// The text of an element; none if it is not there.
+    /// Returns the text of an element, `None` without such an element.
     pub(crate) async fn text(&self, id: &str) -> Option<String> {
         let script = "return document.querySelector(arguments[0])?.textContent ?? null";
         self.run(script, vec![json!(selector(id))]).await.as_str().map(str::to_owned)
     }
 
-    /// What a field holds.
+    /// Returns the value of a field.
     pub(crate) async fn value(&self, id: &str) -> String {
         let script = "return document.querySelector(arguments[0]).value";
         self.run(script, vec![json!(selector(id))]).await.as_str().expect("a field").to_owned()
@@ -107,31 +107,31 @@ impl Dashboard {
         self.run(script, vec![json!(selector(id)), json!(name)]).await.as_str().map(str::to_owned)
     }
 
-    /// A whole number with its thousands separated; 0 where there is none yet.
+    /// Returns an integer whose thousands are separated; 0 if there is none yet.
     pub(crate) async fn number(&self, id: &str) -> u64 {
         self.text(id).await.map_or(0, |text| count(&text))
     }
 
-    /// Points of a curve.
+    /// Returns the number of points of a curve.
     pub(crate) async fn points(&self, chart: &str) -> u64 {
         let points = self.attribute(&format!("chart-{chart}"), "data-points").await;
         points.expect("the chart is there").parse().expect("a number")
     }
 
-    /// Clicks as a person does: on what is enabled, in sight and not covered.
+    /// Clicks an element once it is enabled, in sight and not covered.
     pub(crate) async fn click(&self, id: &str) {
         let selector = selector(id);
         self.click_at(&selector).await;
     }
 
     pub(crate) async fn click_at(&self, selector: &str) {
-        // The driver takes elements below the header for visible.
+        // The driver regards elements under the header as visible.
         let scroll = "document.querySelector(arguments[0])?.scrollIntoView({ block: 'nearest' })";
         let try_it = async || {
             self.run(scroll, vec![json!(selector)]).await;
             let found = self.browser.client.find(Locator::Css(selector)).await;
             let Ok(element) = found else { return false };
-            // It may be replaced in this moment, or still be covered: then there is another try.
+            // The element may be replaced at this moment, or still be covered; then the click is retried.
             matches!(element.is_enabled().await, Ok(true)) && element.click().await.is_ok()
         };
         self.wait(&format!("{selector} can be clicked"), try_it).await;
@@ -146,13 +146,13 @@ impl Dashboard {
         field.send_keys(text).await.expect("it takes text");
     }
 
-    /// Chooses from a list, by what it says.
+    /// Chooses an entry of a list by its label.
     pub(crate) async fn choose(&self, id: &str, label: &str) {
         let select = self.browser.client.find(Locator::Css(&selector(id))).await.expect("the choice is there");
         select.select_by_label(label).await.expect("it can be chosen");
     }
 
-    /// Presses a key wherever the focus is. Keys sent to an element would be names of files for a choice of files.
+    /// Presses a key at the focused element. Keys that are sent to a file input directly would be file names.
     pub(crate) async fn press(&self, key: impl Into<char>) {
         let value = key.into();
         let keys = KeyActions::new("keyboard".into());
@@ -181,13 +181,13 @@ impl Dashboard {
         self.workers().await.into_values().filter(|row| row.kind == kind).collect()
     }
 
-    /// Waits until a worker has done more env steps than it had.
+    /// Waits until a worker has done more env steps than the given number.
     pub(crate) async fn wait_for_steps_of(&self, worker: u64, than: u64) {
         let has_more = async || self.workers().await.get(&worker).is_some_and(|row| row.env_steps > than);
         self.wait(&format!("worker {worker} has done more than {than} env steps"), has_more).await;
     }
 
-    /// Waits for the row of this tab; its worker's id.
+    /// Waits for the row of this tab. Returns its worker's id.
     pub(crate) async fn own_row(&self) -> u64 {
         let own = async || self.workers().await.into_values().find(|row| row.is_this_tab);
         self.wait("this tab is among the workers", async || own().await.is_some()).await;
@@ -202,7 +202,7 @@ impl Dashboard {
         self.browser.saved(name).expect("it was there")
     }
 
-    /// axe-core must find nothing in the page as it is now, in either theme; the light one is left.
+    /// Asserts that axe-core finds no problem in the page in either theme. The light theme remains.
     pub(crate) async fn assert_accessible(&self, what: &str) {
         let axe = fs::read_to_string(built("ROLLMESH_AXE")).expect("the script of axe-core");
         self.run(&format!("{axe}; return true"), vec![]).await;
@@ -218,7 +218,7 @@ impl Dashboard {
         }
     }
 
-    /// The console must have nothing to complain about.
+    /// Asserts that the console has no errors or warnings.
     pub(crate) async fn assert_quiet_console(&self) {
         let complaints = self.browser.complaints().await;
         assert!(complaints.is_empty(), "the console shows {complaints:#?}");

@@ -1,4 +1,4 @@
-//! Files of logged experience that a person drops on the page or chooses, without any hub.
+//! Files of logged experience that the user drops on the page or chooses, without a hub.
 
 use std::{fs, path::Path};
 
@@ -14,7 +14,7 @@ fn golden(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance/data").join(name)
 }
 
-/// Drops a file of this text, as a person does who takes it from another window.
+/// Drops a file with this text on the page, as a user does from another window.
 async fn drop_file(page: &Dashboard, name: &str, text: &str) {
     let script = "const transfer = new DataTransfer();
         transfer.items.add(new File([arguments[1]], arguments[0]));
@@ -27,7 +27,7 @@ async fn drop_file(page: &Dashboard, name: &str, text: &str) {
     );
 }
 
-/// Chooses a file with golden data, and waits until it is the one that is shown.
+/// Chooses a file with golden data, and waits until the page shows it.
 async fn choose(page: &Dashboard, path: &str) {
     let input = page.browser.client.find(fantoccini::Locator::Css(&selector("data-choose"))).await.expect("the input");
     let path = golden(path);
@@ -52,7 +52,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     page.go_to(&front.url()).await;
     page.wait("the panel is there", async || page.text("data-file").await.is_some()).await;
 
-    // Dropped: a file of RLlib's whose columns are compressed.
+    // A dropped file of RLlib with compressed columns.
     let text = fs::read_to_string(golden("single_compressed.json")).expect("the file is in the repository");
     drop_file(&page, "single_compressed.json", &text).await;
     page.wait_for("data-status", "data-status", "read").await;
@@ -65,7 +65,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     let problems = page.text("data-problems").await.expect("the problems");
     assert!(problems.starts_with("steps whose 'new_obs' is not the next step's 'obs': 10"), "{problems}");
 
-    // Episodes with returns, and a line that is no batch.
+    // Episodes with returns, and a line that is not a batch.
     let episode = |id: u32, reward: u32| {
         format!(
             "{{\"type\": \"SampleBatch\", \"eps_id\": [{id}, {id}], \"t\": [0, 1], \"obs\": [[0.5], [1.5]], \"actions\": [0, 1], \
@@ -81,13 +81,14 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     assert_eq!(page.attribute("data-histogram", "hidden").await, None);
     let problems = page.text("data-problems").await.expect("the problems");
     assert!(problems.contains("lines that are no batches: 1") && problems.contains("line 2: no JSON"), "{problems}");
-    // Its last episode is replayed, until another one is wanted.
+    // The page replays the last episode, until the user chooses another one.
     replay(&page, 2).await;
     let is_step = async || page.text("live-caption").await.as_deref() == Some("episode 2 of the file, step 0: 0.5");
     page.wait("the first step has its observation", is_step).await;
     let is_reward = async || page.text("live-agents").await.is_some_and(|text| text.ends_with("8"));
     page.wait("the first step has its reward", is_reward).await;
-    // One that stands at a later step is replaced by another one, which begins. The form keeps the focus meanwhile.
+    // A new episode replaces one that is paused at a later step, and starts from its beginning. The form keeps the
+    // focus.
     let seek = "const step = document.querySelector(arguments[0]);
         step.value = 1;
         step.dispatchEvent(new Event('input', { bubbles: true }))";
@@ -116,7 +117,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     page.browser.emulate(DESKTOP).await;
     page.assert_accessible("an open file with a replay").await;
 
-    // Chosen: tables, which other modules read.
+    // Chosen tables, which other modules read.
     for (path, steps) in [
         ("transitions_snappy.parquet", Some(600)),
         ("pendulum_small_contiguous.hdf5", None),
@@ -132,7 +133,7 @@ async fn a_dropped_file_is_shown_and_what_is_wrong_with_it() {
     }
     page.browser.screenshot("data-tables", DESKTOP).await;
 
-    // What cannot be read is named with what to do, and nothing of the file before is left.
+    // The page names an unreadable file with a remedy, and shows nothing of the previous file.
     for (path, problem) in [
         ("transitions_zstd.parquet", "compressed by Zstandard"),
         ("minari_cartpole_arrow/data/0/part-0.arrow", "this is an Arrow file"),

@@ -10,7 +10,7 @@ use super::{
     program::{Program, summary, train_alone},
 };
 
-/// Long enough for a tab to take part and to leave in the middle, whatever the machine.
+/// A run that is long enough on any machine for a tab to join and to leave before the end.
 const RUN: [&str; 6] = ["--num-envs-per-worker", "12", "--max-env-steps", "400000", "--seed", "5"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn tab_among_the_workers_changes_no_weights() {
     let mut program = run_with_a_tab(&page, directory.path()).await;
     let client = &page.browser.client;
     let tab = client.window().await.expect("the tab has a handle");
-    // With its last tab the browser would go.
+    // The browser would exit with its last tab.
     client.new_window(true).await.expect("another tab");
     client.switch_to_window(tab).await.expect("the first one is still there");
     client.close_window().await.expect("it closes");
@@ -37,7 +37,7 @@ async fn tab_among_the_workers_changes_no_weights() {
     assert_eq!(weights_hash(directory.path()), expected, "with a tab that was closed in the middle");
 }
 
-/// A run for which a tab has done env steps, and continues doing so, alongside a native worker.
+/// Starts a run, and returns when a tab has done env steps for it alongside a native worker.
 async fn run_with_a_tab(page: &Dashboard, directory: &Path) -> Program {
     let directory = directory.to_str().expect("a plain name");
     // Without local workers the run waits for the tab.

@@ -1,4 +1,4 @@
-//! The WebDriver server, a process of its own.
+//! The process of the WebDriver server.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use std::{
 
 use super::LOOK_AGAIN;
 
-/// The server may take this long to end its browsers and itself.
+/// The time within which the server must end its browsers and exit.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A running chromedriver. Dropping it, also in a panic, ends it and the browsers that it has started.
@@ -35,7 +35,7 @@ impl Driver {
         let mut driver = Self { child, port: 0 };
         let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
         driver.port = lines.find_map(|line| port(&line)).expect("chromedriver prints its port");
-        // Reads on until the end, so that the server never waits for a reader.
+        // Reads until the end, so that the server never blocks on a full pipe.
         thread::spawn(move || lines.for_each(drop));
         driver
     }
@@ -44,7 +44,7 @@ impl Driver {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Asks it to end its browsers and itself.
+    /// Requests the server to end its browsers and to exit.
     fn shut_down(&self) -> std::io::Result<()> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
         let mut stream = TcpStream::connect_timeout(&address, GRACE)?;
@@ -56,7 +56,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Whether it answered shows in whether it ends.
+        // The loop below detects whether the server exits.
         let _ = self.shut_down();
         let deadline = Instant::now() + GRACE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -67,7 +67,7 @@ impl Drop for Driver {
     }
 }
 
-/// The browser to be driven.
+/// Returns the path of the browser.
 pub(crate) fn chromium() -> PathBuf {
     named("CHROME", "/usr/bin/chromium")
 }
@@ -76,7 +76,7 @@ fn named(variable: &str, usual: &str) -> PathBuf {
     env::var_os(variable).map_or_else(|| usual.into(), PathBuf::from)
 }
 
-/// From `ChromeDriver was started successfully on port 34567.`
+/// Reads the port from `ChromeDriver was started successfully on port 34567.`
 fn port(line: &str) -> Option<u16> {
     line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
 }

@@ -22,13 +22,13 @@ use super::{DEADLINE, browser::DESKTOP, built, dashboard::Dashboard};
 
 const ENV: &str = "CartPole-v1";
 
-/// Whole episodes with pictures, of more bytes than may be on their way at a time.
+/// Returns a request for whole episodes with pictures, of more bytes than may be in transit at a time.
 fn request() -> EvaluationRequest {
     let episodes = NonZeroU32::new(5).expect("not zero");
     EvaluationRequest { deterministic: false, render: true, ..EvaluationRequest::of_episodes(episodes, 2_500) }
 }
 
-/// Other weights than those that the tab's policy begins with.
+/// Returns weights that differ from the initial weights of the tab's policy.
 fn weights() -> Weights {
     let spaces = Registry::builtin().envs.spec(ENV).expect("built in").spaces().expect("spaces");
     let policy = NetPolicy::for_context(&PolicyContext::new(spaces, 99, AUTO)).expect("a net for them");
@@ -55,7 +55,7 @@ async fn hub() -> Hub {
     Hub::start(config, &Registry::builtin()).await.expect("a hub")
 }
 
-/// Makes the tab an evaluation worker, as a person does.
+/// Makes the tab an evaluation worker through the page's form.
 async fn evaluate_as(page: &Dashboard, name: &str) {
     offer_evaluator(page, name).await;
     wait_for_state(page, "idle").await;
@@ -103,7 +103,7 @@ async fn named_evaluator_in_a_tab_is_bit_identical() {
     let in_tab = spawn_blocking(move || {
         let mut worker = asked().expect("the tab has the name");
         let found = evaluate(&mut worker);
-        // It would continue for ever.
+        // This evaluation would never end.
         let endless =
             EvaluationRequest { break_when_any_done: false, render: false, ..EvaluationRequest::new(u32::MAX) };
         worker.submit_request(None, endless, Earlier::Cancel).expect("it can be asked");
@@ -117,7 +117,7 @@ async fn named_evaluator_in_a_tab_is_bit_identical() {
     page.browser.screenshot("evaluating", DESKTOP).await;
     page.assert_quiet_console().await;
 
-    // Another one cannot have its name, and keeps what was typed.
+    // Another tab cannot have the same name, and keeps the text of its form.
     let client = &page.browser.client;
     let tab = client.window().await.expect("the tab has a handle");
     let next = client.new_window(true).await.expect("another tab").handle;
@@ -135,7 +135,7 @@ async fn named_evaluator_in_a_tab_is_bit_identical() {
         ("judge", "7")
     );
 
-    // The tab is closed in the middle: that is reported once.
+    // The tab is closed during an evaluation, which is reported once.
     client.switch_to_window(tab).await.expect("the first one is still there");
     client.close_window().await.expect("it closes");
     client.switch_to_window(next).await.expect("the other one is there");
@@ -147,7 +147,7 @@ async fn named_evaluator_in_a_tab_is_bit_identical() {
     });
     refused.await.expect("no panic");
 
-    // Another one takes its place.
+    // Another tab takes its place.
     page.reload().await;
     evaluate_as(&page, "judge").await;
     let again = spawn_blocking(move || evaluate(&mut find().expect("the name is found again")));

@@ -15,7 +15,7 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     let page = Dashboard::start().await;
     let directory = TempDir::new().expect("a directory");
     let run_dir = directory.path().to_str().expect("a plain name");
-    // It would continue for a day.
+    // The run would take a day.
     let run = ["--workers", "1", "--num-envs-per-worker", "4", "--max-env-steps", "10000000000", "--run-dir", run_dir];
     let program =
         Program::start("train", run.iter().chain(&["--evaluation-interval", "2", "--evaluation-episodes", "1"]));
@@ -28,7 +28,7 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     assert!(!slot.is_enabled().await.expect("it can be asked"), "a slot is not what is shown");
     page.browser.screenshot("evaluations", DESKTOP).await;
 
-    // Back to the slot, and forth.
+    // The view changes back to the slot, and to the evaluation again.
     page.choose("live-source", "Slot").await;
     page.wait("the slot is back", async || caption(&page).await.contains("slot 0")).await;
     let before = points(&page).await;
@@ -38,7 +38,7 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     watch(&page, "Best evaluation").await;
     page.assert_quiet_console().await;
 
-    // They stay when the run is over, and the program with its hub has ended.
+    // The evaluations stay when the run has ended, and the program has exited.
     page.click("stop").await;
     page.click("stop-confirm").await;
     page.wait_for_phase("stopped").await;
@@ -49,7 +49,7 @@ async fn evaluation_of_a_run_is_shown_on_every_page() {
     page.wait("the slot's last steps are played", async || caption(&page).await.contains("slot 0")).await;
 }
 
-/// Points of the line, which is not there before the first.
+/// Returns the number of points of the line, which does not exist before the first.
 async fn points(page: &Dashboard) -> u64 {
     let points = page.attribute("legend-evaluations", "data-points").await;
     points.and_then(|points| points.parse().ok()).unwrap_or(0)
@@ -59,7 +59,7 @@ async fn caption(page: &Dashboard) -> String {
     page.text("live-caption").await.unwrap_or_default()
 }
 
-/// Chooses a speed; returns the milliseconds from one change of the shown step to the second one after it.
+/// Chooses a speed. Returns the milliseconds from one change of the shown step to the second one after it.
 async fn two_steps_ms(page: &Dashboard, speed: &str) -> f64 {
     page.choose("live-speed", speed).await;
     let measure = "const [canvas, done] = arguments, changes = [];
@@ -73,7 +73,7 @@ async fn two_steps_ms(page: &Dashboard, speed: &str) -> f64 {
     measured.expect("the steps change").as_f64().expect("milliseconds")
 }
 
-/// Switches to an evaluation, which is played.
+/// Switches to an evaluation, and waits until it plays.
 async fn watch(page: &Dashboard, source: &str) {
     page.wait("there is one", async || page.text("live-source").await.is_some_and(|all| all.contains(source))).await;
     page.choose("live-source", source).await;

@@ -1,4 +1,4 @@
-//! A server in front of a hub, as `trunk serve` is: it has the page, and passes the socket on if the hub is in reach.
+//! A server in front of a hub, like `trunk serve`: it serves the page, and forwards the socket if the hub is reachable.
 
 use std::{
     io,
@@ -17,10 +17,10 @@ use tokio::{
 
 use super::built;
 
-/// A browser's request for a file or a socket is far shorter.
+/// The largest head of a request; those of a browser for a file or a socket are far shorter.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The server. Dropping it ends it.
+/// The server. Dropping it stops it.
 pub(crate) struct Front {
     address: SocketAddr,
     hub_in_reach: watch::Sender<bool>,
@@ -29,13 +29,13 @@ pub(crate) struct Front {
 
 struct Shared {
     page: PathBuf,
-    /// Host and port.
+    /// The hub's host and port.
     hub: String,
     hub_in_reach: watch::Receiver<bool>,
 }
 
 impl Front {
-    /// Serves the page. The hub is out of reach at first.
+    /// Serves the page. The hub is not reachable at first.
     pub(crate) async fn start(hub: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it has an address");
@@ -43,7 +43,7 @@ impl Front {
         let shared = Arc::new(Shared { page: built("ROLLMESH_DIST"), hub: hub.to_owned(), hub_in_reach: receiver });
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Browsers close connections whenever they like.
+                // A browser may close a connection at any time.
                 tokio::spawn(serve(stream, shared.clone()));
             }
         });
@@ -54,7 +54,7 @@ impl Front {
         format!("http://{}/", self.address)
     }
 
-    /// Lets the hub appear or disappear, with all connections to it.
+    /// Makes the hub reachable or unreachable, together with all connections to it.
     pub(crate) fn bring_hub_in_reach(&self, in_reach: bool) {
         self.hub_in_reach.send_replace(in_reach);
     }
@@ -91,7 +91,7 @@ async fn pass_on(mut browser: TcpStream, head: &str, shared: &Shared) -> io::Res
     }
     let mut hub = TcpStream::connect(&shared.hub).await?;
     for line in head.lines() {
-        // The hub answers its own pages only.
+        // The hub accepts only requests of its own pages.
         let line = match line.split_once(':') {
             Some((name, _)) if name.eq_ignore_ascii_case("host") => format!("Host: {}", shared.hub),
             Some((name, _)) if name.eq_ignore_ascii_case("origin") => format!("Origin: http://{}", shared.hub),
@@ -114,7 +114,8 @@ async fn send_file(mut stream: TcpStream, shared: &Shared, file: &str) -> io::Re
         Some("svg") => "image/svg+xml",
         _ => "application/octet-stream",
     };
-    // Next to the page is the example of a page with a trained policy, and in that, as its README says, the npm package.
+    // The server also serves the example of a page with a trained policy, with the npm package inside, as its README
+    // describes.
     let example = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     let path = match (file.strip_prefix("tab/rollmesh/"), file.starts_with("tab/")) {
         (Some(of_package), _) => built("ROLLMESH_NPM").join(of_package),

@@ -1,4 +1,4 @@
-//! A group in a program: a tab as its worker, and its dashboard.
+//! A worker group in a program: a tab as its worker, and its dashboard.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -23,7 +23,7 @@ use super::{
     proxy::Proxy,
 };
 
-/// Lets a Web Worker of the page join at any address.
+/// A script that starts a Web Worker of the page, which joins at the given address.
 const JOIN: &str = "const [url, token, done] = arguments;
     window.tab = new Worker('./worker.js', { type: 'module' });
     window.tab.onerror = event => done(event.message);
@@ -41,7 +41,7 @@ fn builder(placement: Placement) -> WorkerGroupBuilder {
     WorkerGroup::builder(config).placement(placement).num_workers(1).page(built("ROLLMESH_DIST"))
 }
 
-/// Three samples of the group's worker.
+/// Takes three samples from the group's worker.
 fn samples(group: &mut WorkerGroup) -> Vec<AnyBatch> {
     let sample = |_| group.synchronous_parallel_sample(ParallelSample::default()).expect("a sample");
     (0..3).flat_map(sample).collect()
@@ -66,7 +66,7 @@ async fn shows_its_steps(browser: &Browser) {
     }
 }
 
-/// Joins at the group's address from a page of another one, which no fault disturbs.
+/// Joins at the group's address from a page of another address, to which no faults are injected.
 async fn join_from(browser: &Browser, group: &WorkerGroup, page: &str) {
     browser.client.goto(page).await.expect("the group's page");
     let token = group.worker_token().expect("a hub").to_hex();
@@ -75,7 +75,7 @@ async fn join_from(browser: &Browser, group: &WorkerGroup, page: &str) {
     assert_eq!(said.expect("the script runs"), "", "the tab has joined");
 }
 
-/// Lets a group work where blocking is allowed.
+/// Calls a group on a thread where blocking is allowed.
 async fn with<T: Send + 'static>(
     mut group: WorkerGroup,
     work: impl FnOnce(&mut WorkerGroup) -> T + Send + 'static,
@@ -102,7 +102,7 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
     let page = browser.client.current_url().await.expect("an address");
     assert_eq!(page.fragment(), None, "the token does not stay in the address");
 
-    // The tab goes, and joins again with the token that it has kept.
+    // The tab leaves the page, and joins again with the stored token.
     browser.client.goto("about:blank").await.expect("an empty page");
     let (of_tabs, ()) = with(of_tabs, |group| {
         let remote = ForEachWorker::remote().timeout(Duration::from_secs(5));
@@ -125,7 +125,7 @@ async fn a_tab_is_a_worker_of_a_group_like_any_other() {
 async fn a_tab_behind_a_network_that_fails_samples_the_same() {
     let (browser, proxy) = (Browser::start().await, Proxy::start().await);
     let security = SecurityConfig { hosts: vec![proxy.address.to_string()], ..SecurityConfig::default() };
-    // Its address is that of the network, so a port that was free is the real one.
+    // The group's public address is the proxy's, so the test chooses the port to which the proxy leads.
     let listen = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
     let behind = move || builder(Placement::Remote).security(security).listen(listen).build().expect("a group");
     let (behind, calm) = spawn_blocking(move || (behind(), group(Placement::Threads))).await.expect("groups");

@@ -1,4 +1,4 @@
-//! The page with a hub of 200 workers that sends 1,000 updates a second, and then as many as the page takes.
+//! The page with a hub of 200 workers that sends 1,000 updates per second, and then as many as the page can handle.
 
 use std::{
     env,
@@ -21,24 +21,27 @@ use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite};
 use super::{browser::DESKTOP, dashboard::Dashboard, front::Front};
 
 const WORKERS: u32 = 200;
-/// Updates of workers in a tenth of a second, with an iteration of the run.
+/// The number of updates of workers in a tenth of a second, with one iteration of the run.
 const UPDATES_PER_TICK: u64 = 100;
-/// How long frames are measured.
+/// The time for which frames are measured.
 const MEASURED: Duration = Duration::from_secs(20);
-/// Updates that are sent as fast as the page takes them, …
+/// The number of updates that are sent as fast as the page handles them.
 const UPDATES: u64 = 200_000;
-/// … and as many as an hour has, where the environment asks for long tests.
+/// The number for long tests, which is that of an hour.
 const LONG_UPDATES: u64 = 3_600_000;
-/// Iterations before them, so that the page's curves have their greatest length.
+/// The number of iterations before them, so that the page's curves have their largest length.
 const ITERATIONS: u64 = 36_000;
-/// Bytes that the second half of them may add to the page's memory: what a collection of garbage leaves differs by some megabytes.
+/// The bytes that the second half of them may add to the page's memory; its size after a garbage collection varies by
+/// some megabytes.
 const MAX_GROWTH: u64 = 8 << 20;
-/// Frames that are measured at least, half of those of an idle page, …
+/// The minimum number of measured frames, half of those of an idle page.
 const MIN_FRAMES: usize = 30 * MEASURED.as_secs() as usize;
-/// … and what 95 of 100 of them may take of the main thread, where the environment asks for figures: on an idle machine.
+/// The limit of the frames' 95th percentile on the main thread, which is checked only in long tests, on an idle
+/// machine.
 const MAX_P95_MS: f64 = 8.0;
 
-/// Times from the beginning of each frame to the next task, with everything that the page does in between.
+/// A script that measures the time from the beginning of each frame to the next task, with everything that the page
+/// does in between.
 const PROBE: &str = "window.frames_ms = []; window.long_tasks = [];
     const channel = new MessageChannel();
     let began = 0;
@@ -54,13 +57,13 @@ const PROBE: &str = "window.frames_ms = []; window.long_tasks = [];
 
 type Socket = SplitSink<WebSocketStream<TcpStream>, tungstenite::Message>;
 
-/// What the hub does next.
+/// A burst of updates of the hub.
 struct Burst {
-    /// Updates without a pause.
+    /// The number of updates, which are sent without a pause.
     updates: u64,
-    /// Updates to an iteration.
+    /// The number of updates per iteration.
     per_iteration: u64,
-    /// Is told when they are sent.
+    /// The channel that is notified when they are sent.
     done: oneshot::Sender<()>,
 }
 
@@ -106,7 +109,7 @@ async fn page_stays_fast_and_small_with_a_large_hub() {
         page.wait_for_more("kpi-iteration", last).await;
     };
     let updates = if is_long { LONG_UPDATES } else { UPDATES };
-    // The page thins curves out from 32,768 points on.
+    // The page reduces curves of 32,768 and more points.
     send(ITERATIONS, 1).await;
     let began = Instant::now();
     send(updates / 2, UPDATES_PER_TICK).await;
@@ -120,9 +123,9 @@ async fn page_stays_fast_and_small_with_a_large_hub() {
     hub.abort();
 }
 
-/// Bytes that the page uses: objects of JavaScript, and the memory of its wasm module.
+/// Returns the bytes that the page uses: JavaScript objects, and the memory of its wasm module.
 async fn memory(page: &Dashboard) -> u64 {
-    // The module is initialised: that only returns its exports.
+    // The module is initialised already, so this only returns its exports.
     let script = "const [done] = arguments;
         import(document.getElementById('boot').dataset.js)
             .then(({ default: init }) => init())
@@ -131,12 +134,12 @@ async fn memory(page: &Dashboard) -> u64 {
     page.browser.script_heap().await + wasm.as_u64().expect("bytes")
 }
 
-/// A hub of one page.
+/// Serves one page as its hub.
 async fn serve(listener: TcpListener, mut bursts: mpsc::Receiver<Burst>) {
     let (stream, _) = listener.accept().await.expect("the page connects");
     let (mut socket, mut from_page) = accept_async(stream).await.expect("it wants a socket").split();
     from_page.next().await.expect("it greets").expect("with a frame");
-    // What the page asks is not answered.
+    // The hub ignores the page's requests.
     tokio::spawn(async move { while from_page.next().await.is_some() {} });
     let server = "rollmesh".to_owned();
     let welcome = Welcome { protocol: 1, peer: 1_000, resume_id: [0; 16], credit: 0, server };
@@ -204,6 +207,6 @@ fn progress(iteration: u64) -> [Message; 2] {
 }
 
 async fn send(socket: &mut Socket, message: &Message) {
-    // It fails once the page is closed, and with it the test is over.
+    // Sending fails once the page is closed, when the test has ended.
     let _ = socket.send(tungstenite::Message::Binary(message.encode().into())).await;
 }

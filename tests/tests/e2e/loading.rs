@@ -1,10 +1,10 @@
-//! How much a browser loads, and how soon the page is there.
+//! The size of the files that a browser loads, and the order in which it does.
 
 use serde_json::{Value, json};
 
 use super::{dashboard::Dashboard, program::Program};
 
-/// Modules, and the most bytes of each as a hub sends it, in thousands: they do not grow. docs/performance.md has the goals.
+/// The modules with the largest allowed size of each as a hub sends it, in kB. docs/performance.md has the goals.
 const MOST_KB: [(&str, u64); 5] = [
     ("rollmesh-web", 525),
     ("rollmesh_wasm", 911),
@@ -13,7 +13,7 @@ const MOST_KB: [(&str, u64); 5] = [
     ("rollmesh_tables", 900),
 ];
 
-/// Most thousands of bytes that are loaded before the dashboard is there, which takes half a second at 10 Mbit/s.
+/// The largest number of kB loaded before the dashboard is shown, which takes half a second at 10 Mbit/s.
 const MOST_BEFORE_DASHBOARD_KB: u64 = 560;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,7 +22,7 @@ async fn modules_do_not_grow_and_the_dashboard_loads_few_bytes_and_none_of_the_w
     let hub = Program::start("hub", [""; 0]);
     page.browser.limit_network(10).await;
     page.go_to(hub.url()).await;
-    // Files that were requested before the first paint and before the dashboard was there, in their order.
+    // The files requested before the first paint and before the dashboard was shown, in order.
     let loaded = "return ['first-contentful-paint', 'dashboard'].map(name => {
             const { startTime } = performance.getEntriesByName(name)[0];
             const files = ['navigation', 'resource'].flatMap(type => performance.getEntriesByType(type))
@@ -41,7 +41,7 @@ async fn modules_do_not_grow_and_the_dashboard_loads_few_bytes_and_none_of_the_w
     );
     let files: Vec<&str> = dashboard["files"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     let position = |part: &str| files.iter().position(|file| file.contains(part));
-    // Text and style, which are all that the first paint needs, are requested before the module.
+    // The page and its style, which suffice for the first paint, are requested before the module.
     assert!(files[0] == "/" && position(".css").is_some() && position(".css") < position("_bg.wasm"), "{files:?}");
     for later in
         ["rollmesh_wasm", "rollmesh_trainer", "rollmesh_reader", "rollmesh_tables", "player", "trainer.js", "reader.js"]
@@ -66,7 +66,7 @@ async fn modules_do_not_grow_and_the_dashboard_loads_few_bytes_and_none_of_the_w
         assert_eq!(size[1], "gzip", "{name}");
         assert!(size[0].as_u64().is_some_and(|bytes| bytes <= most * 1_000), "{name}: {size}, at most {most} kB");
     }
-    // The page's names have hashes.
+    // The names of the page's files have hashes.
     let is_immutable = |value: &Value| value.as_str().is_some_and(|value| value.contains("immutable"));
     assert!(is_immutable(&sizes[0][2]) && !is_immutable(&sizes[1][2]), "{sizes}");
 }

@@ -1,6 +1,6 @@
-//! The program and its page together, in a real Chromium.
+//! Tests of the program and its page together, in a real Chromium.
 //!
-//! `cargo xtask test e2e` builds both and runs these tests. Screenshots for people are left in `target/e2e/`.
+//! `cargo xtask test e2e` builds both and runs these tests. The tests save screenshots for inspection in `target/e2e/`.
 
 mod attaching;
 mod attack;
@@ -37,12 +37,12 @@ mod trunk_serve;
 
 use std::{env, path::PathBuf, time::Duration};
 
-/// Longer than anything takes on a machine that is busy with other things.
+/// The limit of every wait, longer than any step takes on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The time between two looks at what is waited for.
+/// The time between two checks of a condition.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A file or directory that the set-up names in the environment.
+/// Returns a file or directory that the set-up names in the environment.
 fn built(variable: &str) -> PathBuf {
     let Some(path) = env::var_os(variable).map(PathBuf::from) else {
         panic!("{variable} is not set: `cargo xtask test e2e` builds what these tests need, and runs them");

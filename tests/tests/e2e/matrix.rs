@@ -1,4 +1,4 @@
-//! A tab takes part in runs of every kind, and the weights are those of one process.
+//! A tab takes part in runs of every kind, whose weights equal those of a single process.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ use super::{
     program::{Program, summary, train_alone},
 };
 
-/// What the tab has code for: no environments in processes of their own.
+/// The number of kinds that a tab supports: those without environments in separate processes.
 const KINDS: usize = 9;
 const SLOTS: u64 = 6;
 const FRAGMENT: u64 = 32;
@@ -34,7 +34,8 @@ async fn runs_of_every_kind_with_a_tab_have_the_weights_of_one_process() {
     page.click("join").await;
     let tab = page.own_row().await as u32;
 
-    // Each run has a number of env steps of its own, by which the workers' rows of the table are known to be of that run.
+    // Each run has a different number of env steps, by which the workers' rows of the table are recognised as that
+    // run's.
     for ((env, settings), updates) in CASES[..KINDS].iter().zip(UPDATES..) {
         let env_steps = updates * SLOTS * FRAGMENT;
         let settings = of_run(env, settings, env_steps);
@@ -61,7 +62,7 @@ async fn runs_of_every_kind_with_a_tab_have_the_weights_of_one_process() {
     page.assert_quiet_console().await;
 }
 
-/// A run with one local worker alongside the tab.
+/// Returns the settings of a run with one local worker alongside the tab.
 fn of_run(env: &str, settings: &str, env_steps: u64) -> Config {
     let usual = json!({
         "env": env, "seed": 1, "num_workers": 1, "num_slots": SLOTS, "num_envs": 3, "rollout_fragment_length": FRAGMENT,

@@ -1,4 +1,4 @@
-//! Hosts, logs, rates of workers and fragments on the page, and the page for people with disabilities.
+//! Hosts, logs, rates of workers and fragments on the page, and the page's accessibility.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
     page.wait("it has a distribution", async || page.run(bars, vec![]).await == 12).await;
     assert!(has("fragment-cuts", "after row ").await && has("fragment-rows", "obs").await);
 
-    // What the policy does in the step that is shown, which can be chosen.
+    // The policy's output in the shown step, which the user can choose.
     page.wait("the agent's step is shown", async || has("live-agents", "Probability").await).await;
     page.click("live-play").await;
     let step = async || page.attribute("live-canvas", "data-row").await;
@@ -58,7 +58,7 @@ async fn workers_have_hosts_logs_and_rates_and_a_fragment_is_shown() {
     page.run(seek, vec![json!(selector("live-step"))]).await;
     page.wait("step 3 is shown", async || step().await.as_deref() == Some("3")).await;
 
-    // The group, drawn, and a way into it.
+    // The drawing of the group, with the link for joining.
     let marks = "return document.querySelectorAll(\"[data-testid^='group-worker-']\").length";
     page.wait("both workers are drawn", async || page.run(marks, vec![]).await == 2).await;
     page.click("invite").await;
@@ -115,7 +115,7 @@ async fn every_view_can_be_used_by_people_with_disabilities() {
     }
 }
 
-/// Opens the link by which a browser's tab works, and nothing else.
+/// Opens the link that makes a browser's tab a worker and nothing else.
 async fn work_elsewhere(page: &Dashboard) {
     let links = "return document.querySelectorAll(\"[data-testid='invitation']\")[1].value";
     let link = page.run(links, vec![]).await.as_str().expect("a link").to_owned();
@@ -132,7 +132,8 @@ async fn work_elsewhere(page: &Dashboard) {
     client.switch_to_window(tab).await.expect("the first one is still there");
 }
 
-/// Makes a link for another browser, and opens it: a viewer's page says so and cannot stop the run, an operator's can.
+/// Creates a link for another browser, and opens it: a viewer's page shows its role and cannot stop the run, an
+/// operator's can.
 async fn invite(page: &Dashboard, button: &str, is_viewer: bool) {
     let before = page.value("invitation").await;
     page.click(button).await;

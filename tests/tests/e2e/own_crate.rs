@@ -1,4 +1,5 @@
-//! The program of a user's crate, outside this workspace, and the page that was built for it. A step of its own builds both.
+//! The program of a user's crate, outside this workspace, and the page that was built for it. A separate step of the
+//! test suite builds both.
 
 use serde_json::json;
 

@@ -23,12 +23,12 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts a command that serves the built page on a free port.
+    /// Starts a command of the program, which serves the built page on a free port.
     pub(crate) fn start<S: AsRef<OsStr>>(command: &str, args: impl IntoIterator<Item = S>) -> Self {
         Self::start_at("127.0.0.1:0", command, args)
     }
 
-    /// The same at this address.
+    /// Starts a command of the program, which serves the built page at this address.
     pub(crate) fn start_at<S: AsRef<OsStr>>(address: &str, command: &str, args: impl IntoIterator<Item = S>) -> Self {
         let mut rollmesh = Command::new(built("ROLLMESH_BIN"));
         rollmesh.arg(command).args(["--listen", address, "--assets"]).arg(built("ROLLMESH_DIST")).args(args);
@@ -55,12 +55,12 @@ impl Program {
         program
     }
 
-    /// What a person would open, with the token.
+    /// Returns the URL that the user opens, with the token.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Host and port.
+    /// Returns the host and port.
     pub(crate) fn address(&self) -> &str {
         self.url.trim_start_matches("http://").split('/').next().expect("a part before the first slash")
     }
@@ -69,7 +69,7 @@ impl Program {
         self.child.try_wait().expect("it can be asked").is_none()
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the program exits by itself.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -84,19 +84,19 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The program may have exited by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads on until the end, so that the program never waits for a reader. Only the URL is passed on.
+/// Reads until the end, so that the program never blocks on a full pipe. Returns the URL.
 fn dashboard_url(stderr: ChildStderr) -> String {
     let (found, url) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             match line.strip_prefix("dashboard") {
-                // Only the first is waited for.
+                // The receiver waits only for the first one.
                 Some(url) => _ = found.send(url.trim().to_owned()),
                 None => eprintln!("rollmesh: {line}"),
             }
@@ -113,7 +113,7 @@ pub(crate) fn train_alone(args: &[&str], run_dir: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The hash of the weights that a command of the page gives, run as a person would paste it into a shell.
+/// Returns the hash of the weights of a command that the page shows, run as pasted into a shell.
 pub(crate) fn weights_hash_of(command: &str) -> String {
     let arguments = command.strip_prefix("rollmesh ").expect("a command of the program");
     let directory = TempDir::new().expect("a directory");
@@ -126,7 +126,7 @@ pub(crate) fn weights_hash_of(command: &str) -> String {
     summary["weights_hash"].as_str().expect("a summary has a hash").to_owned()
 }
 
-/// `summary.json` of a run that is over.
+/// Returns the `summary.json` of a run that has ended.
 pub(crate) fn summary(run_dir: &Path) -> Value {
     let text = fs::read_to_string(run_dir.join("summary.json")).expect("a run leaves a summary");
     serde_json::from_str(&text).expect("the summary is JSON")

@@ -10,7 +10,7 @@ async fn runs_start_and_stop_on_the_page() {
     page.wait_for("connection", "data-state", "online").await;
     page.wait_for_phase("idle").await;
 
-    // A field that cannot be meant is named, and nothing starts.
+    // The page names a field with an invalid value, and no run starts.
     page.fill("start-num_workers", "65").await;
     page.click("start-run").await;
     page.wait("the field is named", async || {
@@ -22,7 +22,7 @@ async fn runs_start_and_stop_on_the_page() {
     let name = page.text("run-name").await.unwrap_or_default();
     assert!(name.contains("CartPole-v1") && name.contains("seed 7"), "the header shows {name:?}");
 
-    // Another one waits for it, and may be removed.
+    // Another run waits for the first one, and can be removed.
     page.click("start-another").await;
     page.fill("start-seed", "9").await;
     page.click("start-run").await;
@@ -32,7 +32,7 @@ async fn runs_start_and_stop_on_the_page() {
     page.click("remove-run").await;
     page.wait("the second run is removed", async || page.text("run-2").await.is_none()).await;
 
-    // Stopping takes two steps, and the first can be taken back.
+    // Stopping takes two clicks, of which the first can be cancelled.
     page.click("stop").await;
     page.click("stop-cancel").await;
     let steps = page.number("kpi-env-steps").await;

@@ -1,4 +1,4 @@
-//! The form as a tool, and runs in the hub's directory.
+//! The functions of the form, and runs in the hub's directory.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use tempfile::TempDir;
 
 use super::{browser::DESKTOP, dashboard::Dashboard, program::Program};
 
-/// The first run of the list.
+/// The selector of the first run of the list.
 const SAVED: &str = "[data-testid^='saved-CartPole']";
 
-/// Presses the box that compares it.
+/// A script that selects this run for comparison.
 const COMPARE: &str = "document.querySelector(\"[data-testid^='compare-CartPole']\").click()";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,7 +24,7 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     start(&page).await;
     stop(&page).await;
 
-    // The settings of an earlier run, to be changed.
+    // The form takes the settings of an earlier run.
     page.wait("there is another form", async || page.text("start-form").await.is_some()).await;
     assert_eq!(page.value("start-seed").await, "");
     page.click("clone-run").await;
@@ -41,7 +41,7 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     page.wait("the run is listed", async || says("stopped").await).await;
     page.click("saved-clone").await;
     page.wait("the form has its settings", async || page.value("start-seed").await == "7").await;
-    // Its curves next to those of the hub's run.
+    // The page shows its curves alongside those of the hub's run.
     page.run(COMPARE, vec![]).await;
     let legend = async || {
         page.run("return document.querySelector(\"[data-testid='chart-return'] .legend\")?.textContent ?? ''", vec![])
@@ -57,7 +57,7 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     page.click("saved-refresh").await;
     page.wait("it has stopped", async || says("stopped").await).await;
 
-    // Deleting takes two steps, and the first can be taken back.
+    // Deleting takes two clicks, of which the first can be cancelled.
     page.click("saved-delete").await;
     page.click("saved-delete-cancel").await;
     page.click("saved-delete").await;
@@ -68,7 +68,7 @@ async fn settings_are_found_and_saved_runs_cloned_resumed_and_deleted() {
     page.assert_quiet_console().await;
 }
 
-/// Settings are found by what they do, wrong ones are named, and changed ones can be reset.
+/// Finds settings by their description, names invalid ones, and resets changed ones.
 async fn find_settings(page: &Dashboard) {
     let is_shown = async |id: &str| {
         let script = "return document.querySelector(arguments[0])?.offsetParent != null";

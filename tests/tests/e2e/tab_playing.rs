@@ -42,7 +42,7 @@ async fn policy_plays_from_a_folder_until_the_user_takes_over_with_the_keyboard(
     wait_said(&page, "CartPole-v1: the policy plays episode 1").await;
     page.wait("its picture is there", async || page.attribute("player-canvas", "hidden").await.is_none()).await;
     page.browser.screenshot("tab-playing", DESKTOP).await;
-    // Held to the right the pole falls, and the policy would not let it.
+    // If the cart is held to the right, the pole falls, which the policy would prevent.
     page.run("document.querySelector(arguments[0]).focus()", vec![json!(selector("player-canvas"))]).await;
     let hold =
         "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }))";
@@ -56,13 +56,13 @@ async fn policy_plays_from_a_folder_until_the_user_takes_over_with_the_keyboard(
     page.assert_quiet_console().await;
 }
 
-/// The example's own page, with the npm package.
+/// Opens the example's page, which uses the npm package.
 #[tokio::test(flavor = "multi_thread")]
 async fn page_of_example_draws_its_environment_and_a_curve_that_grows() {
     let page = Dashboard::start().await;
     let front = Front::start("127.0.0.1:1").await;
     page.browser.client.goto(&format!("{}tab/index.html", front.url())).await.expect("the page loads");
-    // `N episodes, mean return M`.
+    // The text is `N episodes, mean return M`.
     let mean_return = async || {
         let text = page.run("return document.getElementById('status').textContent", vec![]).await;
         text.as_str()?.split_once(" episodes, mean return ")?.1.parse::<f64>().ok()
@@ -71,9 +71,9 @@ async fn page_of_example_draws_its_environment_and_a_curve_that_grows() {
         let select = page.browser.client.find(Locator::Id(id)).await.expect("the choice is there");
         select.select_by_label(label).await.expect("it can be chosen");
     };
-    // The number of columns of a canvas that have something in them.
+    // Counts the columns of a canvas that are not empty.
     let inked = async |id: &str| {
-        // Of a copy: Chromium warns about canvases that are drawn to and read often.
+        // Reads a copy, since Chromium warns about canvases that are both drawn to and read often.
         let script = "const { width, height } = document.getElementById(arguments[0]);
             const copy = new OffscreenCanvas(width, height).getContext('2d', { willReadFrequently: true });
             copy.drawImage(document.getElementById(arguments[0]), 0, 0);
@@ -88,7 +88,7 @@ async fn page_of_example_draws_its_environment_and_a_curve_that_grows() {
         mean_return().await.is_some_and(|mean| mean > 300.0)
     })
     .await;
-    // Ten seconds are left until the curve is as wide as its canvas.
+    // The curve grows for ten more seconds, until it is as wide as its canvas.
     let before = inked("curve").await;
     assert!(inked("picture").await > 100, "the environment is drawn");
     page.wait("the curve grows", async || inked("curve").await > before).await;

@@ -9,7 +9,7 @@ use super::{
     program::weights_hash_of,
 };
 
-/// The page of a static host: there is no hub behind it.
+/// Opens the page from a static host, without a hub.
 async fn open(page: &Dashboard, fragment: &str) -> Front {
     let front = Front::start("127.0.0.1:1").await;
     page.go_to(&format!("{}{fragment}", front.url())).await;
@@ -35,7 +35,7 @@ async fn page_without_a_hub_solves_cart_pole_with_the_hash_of_the_program() {
     page.wait("the environment moves", async || page.attribute("live-canvas", "data-row").await != row).await;
     page.browser.screenshot("tab-running", DESKTOP).await;
     pause_and_resume(&page).await;
-    // A worker is ended, and another one joins; the hash does not show it.
+    // A worker is ended, and another one joins, which does not change the hash.
     let workers = page.workers_of_kind("browser").await;
     assert!(!workers.is_empty(), "Web Workers sample");
     page.click("add-worker").await;
@@ -67,7 +67,7 @@ async fn page_without_a_hub_solves_cart_pole_with_the_hash_of_the_program() {
 async fn save(page: &Dashboard) {
     page.click("save-weights").await;
     let weights = page.saved("weights.safetensors").await;
-    // It begins with the length of its JSON.
+    // The file begins with the length of its JSON.
     assert!(weights.len() > 1_000 && weights[8] == b'{', "{} bytes", weights.len());
     page.click("save-policy").await;
     let policy: Value = serde_json::from_slice(&page.saved("policy.json").await).expect("JSON");
@@ -122,18 +122,18 @@ async fn link_restores_the_set_up_and_a_stopped_run_shows_its_hash() {
     let (hash, command) = (page.text("weights-hash").await, page.text("proof").await.expect("a command"));
     assert_eq!(hash, Some(weights_hash_of(&command)), "{command}");
 
-    // The same page, opened again by its address.
+    // The page is reloaded by its address.
     page.reload().await;
     page.wait("the form is there again", async || page.text("start-form").await.is_some()).await;
     assert_eq!((chosen("env").await, chosen("num_slots").await), ("PixelBreakout-v0".into(), "4".into()));
-    // What cannot be trained is said in the form, or by the trainer.
+    // The form, or the trainer, explains settings that cannot be trained.
     page.fill("start-num_slots", "0").await;
     page.click("start-run").await;
     page.wait("the form says what is wrong", async || {
         page.text("start-error").await.is_some_and(|error| error.contains("num_slots is 0"))
     })
     .await;
-    // All wrong fields are marked, and the first one is focused, also where it is folded.
+    // All invalid fields are marked, and the first one is focused, even in a closed section.
     let enter = "const field = document.querySelector(arguments[0]);
         field.value = arguments[1];
         field.dispatchEvent(new Event('input', { bubbles: true }))";
@@ -177,7 +177,7 @@ async fn two_tabs_of_one_origin_train_without_each_other_and_hear_no_frame_of_an
         hashes.push(page.text("weights-hash").await);
     }
     assert!(hashes[0] == hashes[1] && hashes[0].as_deref() != Some("forged"), "{hashes:?}");
-    // The second tab, which was posted all this, has opened no file, and its workers are the first ones.
+    // The second tab, which received all these messages, has opened no file, and still has its first workers.
     page.browser.client.switch_to_window(second).await.expect("it is still there");
     assert_eq!(page.text("player").await, None);
     assert_eq!(ids().await, workers);
@@ -189,7 +189,7 @@ async fn a_web_worker_that_is_never_ready_is_replaced() {
     let page = Dashboard::start().await;
     let _front = open(&page, "#env=CartPole-v1&num_slots=4&stop.env_steps=20000").await;
     page.wait("the form is there", async || page.text("start-form").await.is_some()).await;
-    // The first Web Worker that is to sample is silent, and its minute passes immediately.
+    // The first Web Worker for sampling never posts, and its timeout of a minute passes immediately.
     let silent = "const { Worker, setTimeout } = window;
         let isFirst = true, isNext = false;
         window.Worker = function (url, options) {
@@ -197,7 +197,7 @@ async fn a_web_worker_that_is_never_ready_is_replaced() {
             [isFirst, isNext] = [false, true];
             return { postMessage() {}, terminate() { window.isTerminated = true; } };
         };
-        // The page asks of which class its Web Workers are.
+        // The page checks the class of its Web Workers.
         window.Worker.prototype = Worker.prototype;
         window.setTimeout = (call, ms, ...rest) => {
             const delay = isNext && ms === 60_000 ? 0 : ms;
@@ -210,10 +210,10 @@ async fn a_web_worker_that_is_never_ready_is_replaced() {
     page.wait("the run has ended", async || page.text("weights-hash").await.is_some()).await;
 }
 
-/// Posts what the trainer posts, and what the page posts to it, from a frame of another origin; returns when the page's window has
-/// received all of it.
+/// Posts the messages of the trainer and of the page from a frame of another origin; returns when the page's window has
+/// received all of them.
 async fn post_from_another_origin(page: &Dashboard) {
-    // Numbers of runs follow the clock: those of the last ten minutes, and the first workers' ports.
+    // Numbers of runs depend on the clock: the script uses those of the last ten minutes, and the first workers' ports.
     let script = "const [done] = arguments, next = Math.floor(Date.now() / 1000 + 1);
         const runs = Array.from({ length: 600 }, (_, ago) => ({ run: (next - ago) % 10000, weights_hash: 'forged' }));
         const forged = [...runs, { name: 'policy.json', bytes: [123, 125], plays: true },

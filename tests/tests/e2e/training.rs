@@ -1,4 +1,4 @@
-//! A training run with its dashboard, from the first look to the end.
+//! A training run with its dashboard, from the start to the end.
 
 use fantoccini::key::Key;
 use serde_json::json;
@@ -15,7 +15,7 @@ async fn a_training_run_is_watched_joined_and_controlled() {
     let page = Dashboard::start().await;
     let directory = TempDir::new().expect("a directory");
     let run_dir = directory.path().to_str().expect("a plain name");
-    // It would continue for a day.
+    // The run would take a day.
     let run = ["--workers", "2", "--num-envs-per-worker", "8", "--max-env-steps", "10000000000", "--seed", "1"];
     let mut program = Program::start("train", run.iter().chain(&["--run-dir", run_dir]));
     page.go_to(program.url()).await;
@@ -32,7 +32,7 @@ async fn a_training_run_is_watched_joined_and_controlled() {
     use_a_phone(&page).await;
     page.assert_quiet_console().await;
 
-    // The program was there for this run, and ends with it.
+    // The program was started for this run, and exits with it.
     page.click("stop").await;
     page.click("stop-confirm").await;
     assert_eq!(program.ended().await.code(), Some(3), "stopped short of a goal");
@@ -76,7 +76,7 @@ async fn watch(page: &Dashboard) {
     page.browser.screenshot("light", DESKTOP).await;
 }
 
-/// The return at the start of the curve, as a person without a mouse reads it there.
+/// Returns the return at the start of the curve, read by keyboard.
 async fn value_at_first_point(page: &Dashboard) -> Option<f64> {
     let canvas = format!("{} canvas", selector("chart-return"));
     page.run("document.querySelector(arguments[0]).focus()", vec![json!(canvas)]).await;
@@ -90,7 +90,7 @@ fn value(text: Option<String>) -> Option<f64> {
     text?.parse().ok()
 }
 
-/// With the keyboard alone.
+/// Makes the tab a worker, with the keyboard alone.
 async fn join(page: &Dashboard) {
     page.run("document.activeElement?.blur()", vec![]).await;
     let has_focus = async || page.run(FOCUSED, vec![]).await == "join";
@@ -116,7 +116,7 @@ async fn join(page: &Dashboard) {
 
 const FOCUSED: &str = "return document.activeElement?.dataset.testid ?? null";
 
-/// Each Web Worker of the tab is a worker of its own; one can leave, and the others stay.
+/// Starts and ends Web Workers of the tab, each of which is a separate worker.
 async fn scale_the_tab(page: &Dashboard) {
     let tabs = async || page.workers_of_kind("browser").await;
     let one = tabs().await;
@@ -134,9 +134,9 @@ async fn scale_the_tab(page: &Dashboard) {
 async fn pause_and_resume(page: &Dashboard) {
     page.click("pause").await;
     page.wait_for_phase("paused").await;
-    // What was being worked on is finished.
+    // Leases in progress are finished.
     page.wait("nothing is outstanding", async || page.number("ledger-outstanding").await == 0).await;
-    // And learned from.
+    // The learner has used all of them.
     let is_learned = async || page.number("kpi-env-steps").await == page.number("ledger-committed").await;
     page.wait("all committed env steps count", is_learned).await;
     page.stays("no env step in a pause", async || page.number("kpi-env-steps").await).await;
@@ -176,7 +176,7 @@ async fn change_workers(page: &Dashboard) {
     page.wait_for_steps_of(ids.into_iter().find(|id| *id != kept.id).expect("it is new"), 0).await;
 }
 
-/// Plus and minus, and what only shows when something happened.
+/// Adds and removes workers by the plus and minus buttons, and checks the messages that follow.
 async fn scale(page: &Dashboard) {
     page.wait("two local workers", async || page.number("local-workers").await == 2).await;
     page.click("add-worker").await;
@@ -189,7 +189,7 @@ async fn scale(page: &Dashboard) {
 
 async fn checkpoint(page: &Dashboard) {
     page.click("checkpoint").await;
-    // In one step: messages leave by themselves after a few seconds.
+    // All messages are closed by one script, since they disappear by themselves after a few seconds.
     let close = "const toasts = [...document.querySelectorAll(arguments[0])];
         const written = toasts.find((toast) => toast.textContent.includes('A checkpoint was written.'));
         written?.querySelector(arguments[1]).click();
@@ -204,7 +204,7 @@ async fn leave(page: &Dashboard) {
     page.click("leave").await;
     page.wait("no tab is among the workers", async || page.workers_of_kind("browser").await.is_empty()).await;
     page.wait("it can join again", async || page.text("join").await.is_some()).await;
-    // With all cores concurrently, if there are several.
+    // The tab starts workers for all cores at once, if there are several.
     let cores = page.run("return navigator.hardwareConcurrency", vec![]).await.as_u64().expect("a number");
     if cores > 1 {
         page.click("join-all").await;
@@ -224,7 +224,7 @@ async fn change_theme(page: &Dashboard) {
     page.wait("the page is dark", async || background().await != light).await;
     let dark = background().await;
     page.reload().await;
-    // The token has survived as well.
+    // The token has survived the restart as well.
     page.wait_for("connection", "data-state", "online").await;
     page.wait_for_phase("running").await;
     assert_eq!(background().await, dark, "the choice is kept");

@@ -1,4 +1,5 @@
-//! `trunk serve`, as docs/how-to/build.md says, with and without a hub. A step of its own runs this, because trunk builds the page.
+//! `trunk serve`, as docs/how-to/build.md says, with and without a hub. A separate step of the test suite runs this,
+//! because trunk builds the page.
 
 use std::{
     env,
@@ -14,19 +15,19 @@ use tokio::time::{Instant, sleep};
 
 use super::{LOOK_AGAIN, built, dashboard::Dashboard, program::Program};
 
-/// The hub's usual address, to which Trunk.toml passes the socket on.
+/// The hub's default address, to which Trunk.toml forwards the socket.
 const HUB: &str = "127.0.0.1:7878";
-/// Variables with this prefix are trunk's alone: the page is compiled with another environment than the tests.
+/// The prefix of variables that only trunk gets, since the page is compiled with another environment than the tests.
 const TRUNK_ENV: &str = "ROLLMESH_TRUNK_ENV_";
-/// The page is built already; trunk looks at everything again.
+/// The time for trunk to check the page, which is built already.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// An address at which nothing listens.
+/// Returns an address at which no server listens.
 fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port")
 }
 
-/// A running server. Dropping it ends it.
+/// A running server. Dropping it stops it.
 struct Trunk {
     process: Child,
     address: SocketAddr,
@@ -54,7 +55,7 @@ impl Trunk {
                 None => {}
             }
         }
-        // trunk takes the value of NO_COLOR for a boolean and refuses "1".
+        // trunk parses NO_COLOR as a boolean and refuses "1".
         let trunk = trunk.current_dir(root).env_remove("NO_COLOR").stdout(output()).stderr(output());
         let process = trunk.spawn().expect("trunk starts");
         let mut trunk = Self { process, address, log };
@@ -80,7 +81,7 @@ impl Trunk {
 
 impl Drop for Trunk {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have exited by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -1,4 +1,4 @@
-//! What the parts promise together, without processes and sockets.
+//! Tests of the crates' guarantees together, without processes and sockets.
 
 mod group;
 #[path = "../../../core/tests/kinds/mod.rs"]

@@ -6,30 +6,30 @@ import { settings } from "./rows.js";
 import type { RolloutConfig } from "./types.js";
 import type { AlgorithmHandle } from "./wasm/rollmesh_trainer.js";
 
-/** Time of sampling after which the event loop turns. */
+/** The sampling time after which the event loop runs. */
 const SLICE_MS = 10;
 
-/** The settings of a run: those of `config.toml` of `rollmesh train`. What is left out has the preset's values, else RLlib's. */
+/** The settings of a run: those of `config.toml` of `rollmesh train`. Omitted settings have the preset's values, else RLlib's. */
 export interface TrainConfig extends Omit<RolloutConfig, "num_envs"> {
-  /** What learns: `ppo` by default. */
+  /** The algorithm, `ppo` by default. */
   algorithm?: "ppo" | "a2c" | "pg" | (string & {});
-  /** Settings of the algorithm, such as `lr` and `gamma`. */
+  /** The settings of the algorithm, such as `lr` and `gamma`. */
   policy_config?: Record<string, unknown>;
-  /** Environments, which are stepped together. */
+  /** The number of environments, which are stepped together. */
   num_slots?: number;
-  /** When the run is over: after `env_steps`, or once the mean return or the seconds are reached. */
+  /** The stop criteria: the run ends after `env_steps`, or once the mean return or the seconds are reached. */
   stop?: { env_steps?: number; episode_return_mean?: number; wall_s?: number };
 }
 
-/** An iteration: a train batch and the update that it made. */
+/** An iteration: a train batch and its update. */
 export interface TrainResult {
-  /** Number of the iteration, from 1. */
+  /** The number of the iteration, from 1. */
   iteration: number;
-  /** Env steps that were learned from so far. */
+  /** The number of env steps learned from so far. */
   envSteps: number;
   wallMs: number;
   stepsPerSecond: number | null;
-  /** Mean over the last 100 episodes that have ended; null before the first. */
+  /** The mean over the last 100 episodes that have ended; null before the first. */
   episodeReturnMean: number | null;
   episodeLenMean: number | null;
   policyLoss: number | null;
@@ -38,7 +38,7 @@ export interface TrainResult {
   kl: number | null;
 }
 
-/** As the wasm modules write it. */
+/** The result of an iteration in the wasm modules' JSON. */
 export interface Point {
   iteration: number;
   env_steps: number;
@@ -53,8 +53,8 @@ export interface Point {
 }
 
 /**
- * Trains policies in this thread, in environments built in or {@link registerEnv registered}: RLlib's algorithm. The weights of the
- * same settings are those of `rollmesh train`, bit for bit. It samples in slices, between which the page or the server answers; an update
+ * Trains policies in this thread, in environments built in or {@link registerEnv registered}: RLlib's algorithm. With the same settings the
+ * weights are bit-identical to those of `rollmesh train`. It samples in slices, between which the page or the server can respond; an update
  * of the weights is one slice.
  */
 export class Algorithm extends Freeable {
@@ -69,7 +69,7 @@ export class Algorithm extends Freeable {
   /**
    * Begins a run; the first call loads the wasm module of hub and learner.
    *
-   * @throws {RollmeshError} of kind `config`, which says what to change, or `environment`
+   * @throws {RollmeshError} of kind `config`, with a remedy, or `environment`
    */
   static async create(config: TrainConfig): Promise<Algorithm> {
     const json = settings(config), module = await trainer();
@@ -80,8 +80,8 @@ export class Algorithm extends Freeable {
   /**
    * Samples a train batch and learns from it.
    *
-   * @throws {RollmeshError} of kind `environment`, `policy`, `sample` or `learner` if the run has failed, which is over then; of kind
-   * `busy` while another call is at it or after the last iteration
+   * @throws {RollmeshError} of kind `environment`, `policy`, `sample` or `learner` if the run has failed, which ends it; of kind `busy`
+   * during another call or after the last iteration
    */
   async train(): Promise<TrainResult> {
     if (this.#isTraining) throw new RollmeshError("busy", "the algorithm is training: await the call of train before the next one");
@@ -98,32 +98,32 @@ export class Algorithm extends Freeable {
     throw new RollmeshError("busy", "the run is over: create another algorithm, with later stop criteria");
   }
 
-  /** Trains until the run is over: `for await (const result of algorithm.results())`. */
+  /** Trains until the run ends: `for await (const result of algorithm.results())`. */
   async *results(): AsyncGenerator<TrainResult, void, undefined> {
     while (!this.isOver) yield await this.train();
   }
 
-  /** Whether a stop criterion is reached. */
+  /** Whether the run has reached a stop criterion. */
   get isOver(): boolean {
     return this.#handle.raw.isOver;
   }
 
-  /** A policy that acts as this algorithm's does now. */
+  /** Returns a policy with the algorithm's current weights. */
   policy(id = "default_policy"): Policy {
     return Policy.fromCheckpoint(this.policyJson, this.weights, id);
   }
 
-  /** The weights as `rollmesh train` writes them to `weights.safetensors`. */
+  /** Returns the weights as `rollmesh train` writes them to `weights.safetensors`. */
   get weights(): Uint8Array {
     return this.#handle.raw.weights();
   }
 
-  /** What the policy is, as `rollmesh train` writes it to `policy.json`. */
+  /** Returns the description of the policy as `rollmesh train` writes it to `policy.json`. */
   get policyJson(): string {
     return this.#handle.raw.policyFile();
   }
 
-  /** The hash of the weights: the one that `rollmesh train` prints for the same settings. */
+  /** The hash of the weights, which `rollmesh train` prints for the same settings. */
   get weightsHash(): string {
     return this.#handle.raw.weightsHash();
   }
@@ -133,7 +133,7 @@ export class Algorithm extends Freeable {
   }
 }
 
-/** Renames what a wasm module has written. */
+/** Renames the fields of a wasm module's result. */
 export function toResult({ env_steps, wall_ms, steps_per_s, episode_return_mean, episode_len_mean, policy_loss, vf_loss, ...rest }: Point): TrainResult {
   const { iteration, entropy, kl } = rest;
   return {
@@ -142,7 +142,7 @@ export function toResult({ env_steps, wall_ms, steps_per_s, episode_return_mean,
   };
 }
 
-/** Lets the event loop turn. Timers would wait for 4 ms in browsers, and for a second in hidden tabs. */
+/** Yields to the event loop. Timers would wait for 4 ms in browsers, and for a second in hidden tabs. */
 function pause(): Promise<void> {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();

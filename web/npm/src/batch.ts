@@ -6,11 +6,11 @@ import type { BatchHandle } from "./wasm/rollmesh_wasm.js";
 
 /** The rows of one policy as plain objects, which can be cloned, posted and transferred. */
 export interface SampleBatchObject {
-  /** Number of rows of every column. */
+  /** The number of rows of every column. */
   rows: number;
-  /** By name, in the order in which RLlib has them. */
+  /** The columns by name, in RLlib's order. */
   columns: Record<string, Column>;
-  /** Rows of each sequence, where the policy has memory. */
+  /** The number of rows of each sequence, for a recurrent policy. */
   seqLens?: Int32Array;
 }
 
@@ -24,7 +24,7 @@ export interface MultiAgentBatchObject {
 /** A row: a number for a column of scalars, an array for one of vectors, bytes for a ragged one. */
 export type Row = Record<string, number | bigint | TypedArrays[DType]>;
 
-/** What a worker samples: rows of the default policy alone, or of several. Both kinds have `single` and `asMultiAgent`. */
+/** A worker's sample: rows of the default policy alone, or of several policies. Both kinds have `single` and `asMultiAgent`. */
 export type AnyBatch = SampleBatch | MultiAgentBatch;
 
 /** @internal */
@@ -32,7 +32,7 @@ export function wrapBatch(raw: BatchHandle): AnyBatch {
   return raw.isMulti ? MultiAgentBatch.wrap(raw) : SampleBatch.wrap(raw);
 }
 
-/** Named columns of one length: the experience of one policy. Batches are not changed; what cuts them shares their memory. */
+/** Named columns of one length: the experience of one policy. Batches are immutable; slices share their memory. */
 export class SampleBatch extends Freeable {
   readonly #handle: Handle<BatchHandle>;
 
@@ -51,57 +51,57 @@ export class SampleBatch extends Freeable {
     return batch.#handle.raw.share();
   }
 
-  /** A batch of columns by name: objects as {@link get} returns them, or typed arrays with one element per row. */
+  /** Creates a batch of columns by name: objects as {@link get} returns them, or typed arrays with one element per row. */
   static from(columns: Record<string, Column | TypedArrays[DType]>, seqLens?: Int32Array): SampleBatch {
     const objects = Object.values(columns).map((column) =>
       ArrayBuffer.isView(column) ? { dtype: dtypeOf(column), shape: [], data: column } : column);
     return new SampleBatch(engine().BatchHandle.ofColumns(Object.keys(columns), objects, seqLens));
   }
 
-  /** All rows, one batch after the other. */
+  /** Concatenates batches. */
   static concat(batches: Iterable<SampleBatch>): SampleBatch {
     return new SampleBatch(engine().BatchHandle.concat(Array.from(batches, SampleBatch.share)));
   }
 
-  /** Number of steps. */
+  /** The number of steps. */
   get length(): number {
     return this.#handle.raw.agentSteps;
   }
 
-  /** The same as {@link length}. */
+  /** An alias of {@link length}. */
   get envSteps(): number {
     return this.#handle.raw.envSteps;
   }
 
-  /** The same as {@link length}. */
+  /** An alias of {@link length}. */
   get agentSteps(): number {
     return this.#handle.raw.agentSteps;
   }
 
-  /** Bytes of all columns. */
+  /** The size of all columns in bytes. */
   get sizeBytes(): number {
     return this.#handle.raw.sizeBytes;
   }
 
-  /** Names of the columns: `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `eps_id`, … */
+  /** The names of the columns: `obs`, `actions`, `rewards`, `terminateds`, `truncateds`, `eps_id`, … */
   get columns(): string[] {
     return this.#handle.raw.names();
   }
 
-  /** Rows of each sequence, one after the other, where the policy has memory. */
+  /** The number of rows of each sequence, for a recurrent policy. */
   get seqLens(): Int32Array | undefined {
     return this.#handle.raw.seqLens();
   }
 
-  /** Whether there is such a column. */
+  /** Returns whether the batch has such a column. */
   has(name: string): boolean {
     return this.columns.includes(name);
   }
 
   /**
-   * A copy of a column. With a `dtype` its elements are of that type, or it throws.
+   * Returns a copy of a column. With a `dtype` it throws if the elements are of another type.
    *
-   * @throws {RollmeshError} of kind `batch` for a column that is not there or of another type
+   * @throws {RollmeshError} of kind `batch` for a column that is missing or of another type
    */
   get(name: string): Column;
   get<D extends DType>(name: string, dtype: D): ArrayColumn<D>;
@@ -116,12 +116,12 @@ export class SampleBatch extends Freeable {
     return column;
   }
 
-  /** 1 where an episode ends: terminated or truncated. */
+  /** Returns 1 for each row where an episode ends, terminated or truncated, else 0. */
   dones(): Uint8Array {
     return this.#handle.raw.dones();
   }
 
-  /** Rows one after the other. Columns with one row per sequence are left out. */
+  /** Iterates over the rows. Columns with one row per sequence are omitted. */
   *rows(): Generator<Row, void, undefined> {
     const columns = Object.entries(this.toObject().columns).filter(([name]) => !this.seqLens || !name.startsWith("state_in_"));
     for (let at = 0; at < this.length; at++) {
@@ -130,46 +130,46 @@ export class SampleBatch extends Freeable {
   }
 
   /**
-   * The steps from `start` to `end`, which is not among them. A negative `start` puts that many rows of zeros in front, as in
-   * RLlib; what is beyond the end is not there.
+   * Returns the steps from `start` to `end`, excluding `end`. A negative `start` prepends that many rows of zeros, as in RLlib; an `end`
+   * beyond the batch is its end.
    */
   slice(start = 0, end = Infinity): SampleBatch {
     return new SampleBatch(this.#handle.raw.slice(start, end));
   }
 
-  /** A batch for each episode: by the column `eps_id` if there is one, else by the flags; or by what is named. */
+  /** Returns a batch for each episode: by the column `eps_id` if there is one, else by the flags; or by the given key. */
   splitByEpisode(key?: "eps_id" | "dones"): SampleBatch[] {
     return this.#handle.raw.splitByEpisode(key === undefined ? key : text("key", key)).map(SampleBatch.wrap);
   }
 
-  /** Consecutive slices: of `size` steps each, or `numSlices` of them. */
+  /** Returns consecutive slices: of `size` steps each, or `numSlices` of them. */
   timeslices(by: { size: number } | { numSlices: number }): SampleBatch[] {
     const [size, slices] = "size" in by ? [count("size", by.size), undefined] : [undefined, count("numSlices", by.numSlices)];
     return this.#handle.raw.timeslices(size, slices).map(SampleBatch.wrap);
   }
 
-  /** The same rows in an order that follows from the seed. */
+  /** Returns the same rows in an order that follows from the seed. */
   shuffle(seed: number | bigint = 0): SampleBatch {
     return new SampleBatch(this.#handle.raw.shuffled(seedOf(seed)));
   }
 
-  /** This batch, as a {@link MultiAgentBatch} of the default policy alone has it. */
+  /** Returns this batch, like a {@link MultiAgentBatch} of the default policy alone. */
   single(): SampleBatch {
     return this;
   }
 
-  /** As the batch of the default policy. */
+  /** Returns a batch of several policies, with these rows as those of the default policy. */
   asMultiAgent(): MultiAgentBatch {
     return MultiAgentBatch.wrap(this.#handle.raw.asMultiAgent());
   }
 
-  /** A copy as plain objects. */
+  /** Returns a copy as plain objects. */
   toObject(): SampleBatchObject {
     const { policies } = this.#handle.raw.toObject() as MultiAgentBatchObject;
     return Object.values(policies)[0] as SampleBatchObject;
   }
 
-  /** `SampleBatch(3: ['obs', 'actions'])`. */
+  /** Describes the batch, for example `SampleBatch(3: ['obs', 'actions'])`. */
   override toString(): string {
     return this.#handle.raw.describe();
   }
@@ -198,7 +198,7 @@ export class MultiAgentBatch extends Freeable {
     return batch.#handle.raw.share();
   }
 
-  /** Batches by policy, from the given number of env steps. */
+  /** Creates a batch of batches by policy, from the given number of env steps. */
   static from(policies: Record<string, SampleBatch>, envSteps: number): MultiAgentBatch {
     const shared = Object.values(policies).map(SampleBatch.share);
     return new MultiAgentBatch(engine().BatchHandle.ofPolicies(Object.keys(policies), shared, count("envSteps", envSteps)));
@@ -210,53 +210,53 @@ export class MultiAgentBatch extends Freeable {
     return new MultiAgentBatch(raw.isMulti ? raw : raw.asMultiAgent());
   }
 
-  /** Steps of the environments. */
+  /** The number of steps of the environments. */
   get envSteps(): number {
     return this.#handle.raw.envSteps;
   }
 
-  /** Rows of all policies. */
+  /** The number of rows of all policies. */
   get agentSteps(): number {
     return this.#handle.raw.agentSteps;
   }
 
-  /** Bytes of all columns. */
+  /** The size of all columns in bytes. */
   get sizeBytes(): number {
     return this.#handle.raw.sizeBytes;
   }
 
-  /** Policies with rows, in order. */
+  /** The ids of the policies with rows, in order. */
   get policyIds(): string[] {
     return this.#handle.raw.policyIds();
   }
 
-  /** The rows of a policy; `undefined` if there are none. */
+  /** Returns the rows of a policy; `undefined` if there are none. */
   get(policy: string): SampleBatch | undefined {
     const raw = this.#handle.raw.policy(text("policy", policy));
     return raw && SampleBatch.wrap(raw);
   }
 
-  /** Slices of the given number of env steps each; the last one may be shorter. */
+  /** Returns slices of the given number of env steps each; the last one may be shorter. */
   timeslices(envSteps: number): MultiAgentBatch[] {
     return this.#handle.raw.timeslices(count("envSteps", envSteps), undefined).map(MultiAgentBatch.wrap);
   }
 
-  /** The rows of the default policy, if there are no others. */
+  /** Returns the rows of the default policy, if there are no others. */
   single(): SampleBatch {
     return SampleBatch.wrap(this.#handle.raw.asSingle());
   }
 
-  /** This batch. */
+  /** Returns this batch. */
   asMultiAgent(): MultiAgentBatch {
     return this;
   }
 
-  /** A copy as plain objects. */
+  /** Returns a copy as plain objects. */
   toObject(): MultiAgentBatchObject {
     return this.#handle.raw.toObject() as MultiAgentBatchObject;
   }
 
-  /** `MultiAgentBatch({p: SampleBatch(3: ['a'])}, env_steps=3)`. */
+  /** Describes the batch, for example `MultiAgentBatch({p: SampleBatch(3: ['a'])}, env_steps=3)`. */
   override toString(): string {
     return this.#handle.raw.describe();
   }
@@ -266,7 +266,7 @@ export class MultiAgentBatch extends Freeable {
   }
 }
 
-/** The hash of batches, one after the other: what `rollmesh sample` prints as `batch_hash` of the same samples. */
+/** Returns the hash of a sequence of batches, which `rollmesh sample` prints as `batch_hash` of the same samples. */
 export function batchHash(batches: Iterable<AnyBatch>): string {
   return engine().batchHash(Array.from(batches, shareAny));
 }

@@ -1,7 +1,7 @@
 import { RollmeshError } from "./error.js";
 import type { Picture } from "./types.js";
 
-/** Draws pictures of environments to a canvas, whose size becomes that of the picture; style it to scale it. */
+/** Draws pictures of environments to a canvas, whose size it sets to that of the picture; scale the canvas with CSS. */
 export class CanvasRenderer {
   readonly #canvas: HTMLCanvasElement | OffscreenCanvas;
   readonly #context: CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D;
@@ -13,7 +13,7 @@ export class CanvasRenderer {
     this.#context = context;
   }
 
-  /** Draws a picture, of a `VectorEnv` or an environment of a worker; false without one. */
+  /** Draws a picture of a `VectorEnv` or an environment of a worker. Returns false without a picture. */
   draw(picture: Picture | undefined): boolean {
     if (!picture) return false;
     const { width, height, data } = picture;

@@ -4,20 +4,20 @@ import { RollmeshError, shown } from "./error.js";
 import { count } from "./rows.js";
 import type { DataHandle } from "./wasm/rollmesh_reader.js";
 
-/** Places that are named of each problem. */
+/** The number of places that a report names of each problem. */
 const PLACES = 10;
 
-/** What is in a file and what is wrong with it, with the names that `rollmesh data inspect --json` has. */
+/** The content and the problems of a file, with the names of `rollmesh data inspect --json`. */
 export interface DataReport {
   batches: number;
   env_steps: number;
-  /** Lines that are no batches; they are skipped. */
+  /** The number of lines that are not batches, which are skipped. */
   corrupt_lines: number;
-  /** Why the rest of the file was not read: too many lines in a row are no batches. */
+  /** The reason why the rest of the file was not read: too many consecutive lines are not batches. */
   gave_up: string | null;
-  /** By id; of single agents `default_policy`. */
+  /** The policies by id; that of single agents is `default_policy`. */
   policies: Record<string, PolicyReport>;
-  /** What nothing should be learned from, as `rollmesh data validate` finds it: how often, and the first places. */
+  /** The data that no policy should learn from, as in `rollmesh data validate`: the number of occurrences, and the first places. */
   problems: Record<string, { count: number; places: string[] }>;
 }
 
@@ -25,21 +25,21 @@ export interface DataReport {
 export interface PolicyReport {
   rows: number;
   columns: Record<string, ColumnReport>;
-  /** Episodes that have ended. */
+  /** The number of episodes that have ended. */
   episodes: number;
-  /** Episodes whose end is not in the file. */
+  /** The number of episodes whose end is not in the file. */
   unfinished: number;
   /** The returns and lengths of episodes that have ended. */
   return: Spread;
   length: Spread;
-  /** How many have which return, in adjacent bins; `to` is not in a bin. */
+  /** The histogram of returns, in adjacent bins; a bin excludes its `to`. */
   histogram: { from: number; to: number; count: number }[];
 }
 
-/** A summary of numbers; least, greatest and mean are null where there are no numbers. */
+/** A summary of numbers; `min`, `max` and `mean` are null without numbers. */
 export interface Spread {
   count: number;
-  /** Numbers that are not finite, and in no other field. */
+  /** The number of values that are not finite, which the other fields exclude. */
   not_finite: number;
   min: number | null;
   max: number | null;
@@ -53,8 +53,8 @@ export interface ColumnReport extends Spread {
 }
 
 /**
- * Reads a file of logged experience, RLlib's lines of JSON, that comes piece by piece: from a `File` that was dropped on a page,
- * a `Response` or a stream of Node's. What is held is a piece, a line and its batch, whatever the file's size.
+ * Reads a file of logged experience, RLlib's lines of JSON, that arrives in chunks: from a `File` that was dropped on a page, a `Response`
+ * or a Node stream. It holds one chunk, one line and its batch in memory, independently of the file's size.
  */
 export class DataFile extends Freeable {
   readonly #handle: Handle<DataHandle>;
@@ -65,8 +65,8 @@ export class DataFile extends Freeable {
   }
 
   /**
-   * Opens a file whose pieces are pushed; the first call loads the wasm module that reads. A line, and what is compressed in it,
-   * may have `longestLine` bytes each (64 MiB by default); longer ones are skipped.
+   * Opens a file whose chunks are pushed; the first call loads the reader's wasm module. A line and its decompressed data may each have
+   * `longestLine` bytes (64 MiB by default); longer lines are skipped.
    */
   static async open({ longestLine }: { longestLine?: number } = {}): Promise<DataFile> {
     if (longestLine !== undefined) count("longestLine", longestLine, 1);
@@ -74,7 +74,7 @@ export class DataFile extends Freeable {
     return new DataFile(new DataHandle(PLACES, longestLine));
   }
 
-  /** All batches of a stream of pieces. What is in it says {@link report} then. */
+  /** Iterates over all batches of a stream of chunks. Afterwards {@link report} describes the content. */
   async *batches(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<AnyBatch, void, undefined> {
     for await (const piece of pieces) {
       this.push(piece);
@@ -85,9 +85,9 @@ export class DataFile extends Freeable {
   }
 
   /**
-   * Takes the next piece; take its batches before the next one.
+   * Takes the next chunk; call {@link next} until it returns `undefined` before the next chunk.
    *
-   * @throws {RollmeshError} of kind `data` if the piece is not a `Uint8Array`, or the file is of another format, with its name and what to do
+   * @throws {RollmeshError} of kind `data` if the chunk is not a `Uint8Array`, or the file is of another format, with its name and a remedy
    */
   push(piece: Uint8Array): void {
     const { raw } = this.#handle;
@@ -99,18 +99,18 @@ export class DataFile extends Freeable {
     }
   }
 
-  /** No other piece comes: the last line needs no end. */
+  /** Ends the input, so that the last line needs no line break. */
   finish(): void {
     this.#handle.raw.finish();
   }
 
-  /** The next batch; `undefined` until another piece comes, and after the last one. */
+  /** Returns the next batch; `undefined` until another chunk is pushed, and after the last batch. */
   next(): AnyBatch | undefined {
     const bytes = this.#handle.raw.next();
     return bytes && wrapBatch(engine().BatchHandle.decode(bytes));
   }
 
-  /** What was found so far. */
+  /** Returns the report of the data read so far. */
   report(): DataReport {
     return JSON.parse(this.#handle.raw.report()) as DataReport;
   }

@@ -1,14 +1,14 @@
 import { RollmeshError } from "./error.js";
 import * as wasm from "./wasm/rollmesh_wasm.js";
 
-/** A module with one function, which makes a vector: valid where there is SIMD, and nowhere else. */
+/** A module with one function, which creates a vector: valid only in a runtime with SIMD. */
 const SIMD = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
 );
 
 type Source = () => Promise<BufferSource | Response>;
 
-/** Where the wasm modules come from: the one that samples and acts, and those that are loaded when they are needed. */
+/** The sources of the wasm modules: the one that samples and acts, and those that are loaded when they are needed. */
 export interface Sources {
   wasm: Source;
   reader: Source;
@@ -48,13 +48,13 @@ export const trainer = once(async ({ trainer: source }) => {
   return module;
 });
 
-/** The wasm module that samples and acts. */
+/** Returns the wasm module that samples and acts. */
 export function engine(): typeof wasm {
   if (!isLoaded) throw notLoaded();
   return wasm;
 }
 
-/** Loads at the first call; a failure is forgotten, so that a later call tries again. */
+/** Returns a function that loads at its first call; after a failure a later call retries. */
 function once<Loaded>(start: (sources: Sources) => Promise<Loaded>): () => Promise<Loaded> {
   let loading: Promise<Loaded> | undefined;
   return () => {
@@ -69,10 +69,10 @@ function once<Loaded>(start: (sources: Sources) => Promise<Loaded>): () => Promi
 
 const notLoaded = () => new RollmeshError("not_loaded", "the wasm module is not loaded: `await init()` first");
 
-/** Something in wasm memory, until it is freed. */
+/** An object in wasm memory, until it is freed. */
 export class Handle<Raw extends { free(): void }> {
   #raw: Raw | undefined;
-  /** Whether it has called the user's environments, which have not returned. */
+  /** Whether a call that steps the user's environments is in progress. */
   #isAtWork = false;
   readonly #what: string;
 
@@ -91,7 +91,7 @@ export class Handle<Raw extends { free(): void }> {
     return !this.#raw;
   }
 
-  /** Calls what may call the user's environments. */
+  /** Calls a function that may call the user's environments. */
   work<T>(call: (raw: Raw) => T): T {
     const { raw } = this;
     this.#isAtWork = true;
@@ -103,7 +103,7 @@ export class Handle<Raw extends { free(): void }> {
     }
   }
 
-  /** While it is at work that is an error, and the memory is freed afterwards. */
+  /** Frees the memory. Throws during a call that steps the user's environments, after which the memory is freed. */
   free(): void {
     const raw = this.#raw;
     this.#raw = undefined;
@@ -116,12 +116,12 @@ export class Handle<Raw extends { free(): void }> {
   }
 }
 
-/** Holds wasm memory. What is not freed is freed by the garbage collector, some time. */
+/** An object that holds wasm memory. The garbage collector eventually frees objects that are not freed explicitly. */
 export abstract class Freeable {
-  /** Frees the memory. The object is of no more use; another call does nothing. */
+  /** Frees the memory. The object cannot be used afterwards; another call does nothing. */
   abstract free(): void;
 
-  /** The same as {@link free}, for `using`. */
+  /** Calls {@link free}, for `using`. */
   [Symbol.dispose](): void {
     this.free();
   }

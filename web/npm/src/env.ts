@@ -4,32 +4,32 @@ import { count, elements, json, text } from "./rows.js";
 import { AgentsAdapter, type Draw, SingleAdapter } from "./env_adapter.js";
 import type { Picture, Rows, Space, Spaces } from "./types.js";
 
-/** Place and settings of an environment. */
+/** The place and settings of an environment. */
 export interface EnvContext {
-  /** Its index in its worker. */
+  /** The index in its worker. */
   index: number;
-  /** Its settings, `env_config` of a worker. */
+  /** The settings, `env_config` of a worker. */
   config: Record<string, unknown>;
 }
 
-/** A random number in [0, 1), which follows from seed, environment, episode and step. To be called during `reset` and `step`. */
+/** Draws a random number in [0, 1), which follows from seed, environment, episode and step. Only for calls during `reset` and `step`. */
 export type Random = () => number;
 
 /** A number for a discrete space, else an array. */
 export type EnvAction = number | number[] | Float32Array;
 
-/** What a step of an {@link Env} brings. */
+/** The result of a step of an {@link Env}. */
 export interface Step {
   observation: Rows;
   reward: number;
-  /** A terminal state was reached. */
+  /** Whether the step has reached a terminal state. */
   terminated?: boolean;
-  /** The episode was cut for another reason. */
+  /** Whether the episode was truncated for another reason. */
   truncated?: boolean;
 }
 
 /**
- * An environment with one agent. What is random in it comes from `random`: then the same seed gives the same bits. The worker
+ * An environment with one agent. All its random numbers must come from `random`, so that the same seed gives the same bits. The worker
  * resets it; it never resets itself.
  */
 export interface Env {
@@ -37,15 +37,15 @@ export interface Env {
   actionSpace: Space;
   reset(random: Random): Rows;
   step(action: EnvAction, random: Random): Step;
-  /** The picture of its state. */
+  /** Returns the picture of its state. */
   render?(): Picture | undefined;
-  /** Releases what it holds. */
+  /** Releases its resources. */
   close?(): void;
 }
 
-/** What a step of a {@link MultiAgentEnv} brings, by agent. `__all__` ends the episode of all agents. */
+/** The result of a step of a {@link MultiAgentEnv}, by agent. `__all__` ends the episode of all agents. */
 export interface MultiAgentStep {
-  /** Of the agents that act next. */
+  /** The observations of the agents that act next. */
   observations: Record<string, Rows>;
   rewards: Record<string, number>;
   terminateds?: Record<string, boolean>;
@@ -54,7 +54,7 @@ export interface MultiAgentStep {
 
 /** An environment with several agents, which may come and go. Agents with an observation act next, and no others. */
 export interface MultiAgentEnv {
-  /** Names of all agents that may ever appear. */
+  /** The names of all agents that may ever appear. */
   agents: string[];
   observationSpaces: Record<string, Space>;
   actionSpaces: Record<string, Space>;
@@ -64,9 +64,9 @@ export interface MultiAgentEnv {
   close?(): void;
 }
 
-/** Settings of a registered environment. */
+/** The settings of a registered environment. */
 export interface EnvOptions {
-  /** Steps after which an episode is truncated. */
+  /** The number of steps after which an episode is truncated. */
   maxEpisodeSteps?: number;
 }
 
@@ -74,22 +74,22 @@ export interface EnvOptions {
 export interface EnvInfo {
   name: string;
   maxEpisodeSteps: number | null;
-  /** Of the only agent. */
+  /** The spaces of a single agent. */
   spaces?: Spaces;
-  /** By agent, of environments with several. */
+  /** The spaces by agent, for an environment with several agents. */
   agents?: Record<string, Spaces>;
 }
 
-/** A wasm module that makes environments by name. */
+/** A wasm module that creates environments by name. */
 interface EnvModule {
   registerEnv(name: string, create: (context: string) => unknown, maxEpisodeSteps: number | undefined, hasAgents: boolean): void;
   envRandom: Draw;
 }
 
-/** What registers each environment of this page in a module. */
+/** The functions that register this page's environments in a module, by name. */
 const registered = new Map<string, (module: EnvModule) => void>();
 
-/** Registers all environments in JavaScript in another module. */
+/** Registers all environments written in JavaScript in another module. */
 export function registerAll(module: EnvModule): void {
   for (const register of registered.values()) register(module);
 }
@@ -108,8 +108,8 @@ function register(name: string, adapt: (context: EnvContext, draw: Draw) => Adap
 }
 
 /**
- * Makes an environment known by name to workers, {@link VectorEnv}s and algorithms that are made from now on. It takes the place of one that
- * was registered under the name before.
+ * Registers an environment by name for workers, {@link VectorEnv}s and algorithms that are created afterwards. It replaces one that was
+ * registered under the name before.
  *
  * Observations and actions are of box, discrete, multi_discrete and multi_binary spaces, boxes of observations with elements of
  * float32, float64 or uint8, those of actions with float32.
@@ -120,22 +120,22 @@ export function registerEnv(name: string, create: (context: EnvContext) => Env, 
   register(name, (context, draw) => new SingleAdapter(create(context), draw), options, false);
 }
 
-/** As {@link registerEnv}, of an environment with several agents, which workers sample. */
+/** Registers like {@link registerEnv}, but an environment with several agents, which workers sample. */
 export function registerMultiAgentEnv(name: string, create: (context: EnvContext) => MultiAgentEnv, options: EnvOptions = {}): void {
   register(name, (context, draw) => new AgentsAdapter(create(context), draw), options, true);
 }
 
-/** All environments that are registered, built-in ones and JavaScript's. */
+/** Returns all registered environments, built-in ones and JavaScript's. */
 export function envs(): EnvInfo[] {
   return JSON.parse(engine().describeEnvs(undefined, "{}")) as EnvInfo[];
 }
 
-/** What an environment is with these settings. */
+/** Returns the description of an environment with these settings. */
 export function envInfo(name: string, config: Record<string, unknown> = {}): EnvInfo {
   const [info] = JSON.parse(engine().describeEnvs(text("name", name), json(config))) as EnvInfo[];
   if (!info) throw new RollmeshError("config", `there is no environment '${name}'`);
   return info;
 }
 
-/** Numbers in an observation or an action. */
+/** Returns the number of elements of an observation or an action. */
 export { elements };

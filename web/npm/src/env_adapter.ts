@@ -3,10 +3,10 @@ import { elements } from "./rows.js";
 import type { Env, EnvAction, MultiAgentEnv, Random } from "./env.js";
 import type { Picture, Space } from "./types.js";
 
-/** Element types of boxes, as the wasm module has rows for them. */
+/** The element types of boxes for which the wasm module has rows. */
 const BOX_TYPES = { observationSpace: ["float32", "float64", "uint8"], actionSpace: ["float32"] } as const;
 
-/** Draws for the environment that is being reset or stepped by a wasm module; nothing at other times. */
+/** Draws a random number for the environment that a wasm module is resetting or stepping; returns `undefined` at other times. */
 export type Draw = () => number | undefined;
 
 function drawing(draw: Draw): Random {
@@ -17,7 +17,7 @@ function drawing(draw: Draw): Random {
   };
 }
 
-/** An environment with one agent, as the wasm module calls it: its answers are flags, a reward and an observation. */
+/** An environment with one agent, in the form that the wasm module calls: its answers are flags, a reward and an observation. */
 export class SingleAdapter {
   readonly #env: Env;
   readonly #observations: Space;
@@ -69,7 +69,10 @@ interface AgentSpaces {
   action: Space;
 }
 
-/** As {@link SingleAdapter}: flags of all, then by agent its number, whether it observes, a reward, flags and an observation. */
+/**
+ * An environment with several agents, like {@link SingleAdapter}: an answer has the flags of all, then per agent its number, whether it
+ * observes, a reward, flags and an observation.
+ */
 export class AgentsAdapter {
   readonly #env: MultiAgentEnv;
   readonly #agents: AgentSpaces[];
@@ -181,7 +184,7 @@ function checkedSpace(space: Space | undefined, field: "observationSpace" | "act
   return space;
 }
 
-/** Writes a row, after a look at every element. */
+/** Checks every element of a row and writes it. */
 function writeRow(out: Float64Array, row: unknown, space: Space, what: string, field: string): void {
   const values = typeof row === "number" || typeof row === "boolean" ? [row] : row;
   if (typeof values !== "object" || values === null || typeof (values as ArrayLike<unknown>).length !== "number") {
@@ -204,7 +207,7 @@ function writeRow(out: Float64Array, row: unknown, space: Space, what: string, f
   }
 }
 
-/** How many values an element may have, from 0; nothing for numbers between bounds. */
+/** Returns the number of values that an element may have, from 0; `undefined` for real numbers. */
 function choices(space: Space, at: number): number | undefined {
   switch (space.type) {
     case "discrete": return space.n;
@@ -215,7 +218,7 @@ function choices(space: Space, at: number): number | undefined {
   }
 }
 
-/** An action as the user's code gets it: nothing in it is wasm memory. */
+/** Returns an action for the user's code, without references to wasm memory. */
 function toAction(action: Float64Array, space: Space): EnvAction {
   if (space.type === "discrete") return action[0] as number;
   return space.type === "box" ? Float32Array.from(action) : Array.from(action);

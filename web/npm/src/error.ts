@@ -1,16 +1,16 @@
 /**
- * What has failed:
+ * The kind of a failure:
  *
  * - `not_loaded`: {@link init} was not awaited;
  * - `unsupported`: this browser or runtime lacks something, such as SIMD or Web Workers;
- * - `config`: a setting or an argument makes no sense, or names something that is not registered;
+ * - `config`: a setting or an argument is invalid, or names something that is not registered;
  * - `environment`: an environment, built-in or written in JavaScript;
  * - `policy`: a policy, or its weights do not fit;
  * - `batch`: a batch or a column;
  * - `sample`, `worker`: sampling, or the worker's state;
  * - `learner`: learning from a batch;
  * - `data`: a file of logged experience;
- * - `busy`: an environment has used the worker that was stepping it, or an algorithm is training or over;
+ * - `busy`: an environment has used the worker that was stepping it, or an algorithm is training or has ended;
  * - `freed`: an object was used after its `free`;
  * - `hub`: a hub has refused this page or ended its work.
  */
@@ -18,7 +18,7 @@ export type ErrorKind =
   | "not_loaded" | "unsupported" | "config" | "environment" | "policy" | "batch" | "sample" | "worker" | "learner" | "data" | "busy"
   | "freed" | "hub";
 
-/** Where something has failed, as far as that is known. */
+/** The place of a failure, as far as it is known. */
 export interface ErrorDetails {
   environment?: number;
   episode?: number;
@@ -27,17 +27,17 @@ export interface ErrorDetails {
   cause?: unknown;
 }
 
-/** What this package throws: `kind` is for programs, `message` for people. */
+/** The error that this package throws: `kind` is for programs, `message` for display. */
 export class RollmeshError extends Error {
   override readonly name = "RollmeshError";
   readonly kind: ErrorKind;
-  /** Index of the environment in its worker. */
+  /** The index of the environment in its worker. */
   readonly environment: number | undefined;
-  /** Number of the episode in its environment. */
+  /** The number of the episode in its environment. */
   readonly episode: number | undefined;
-  /** Step of the episode, counted from 0. */
+  /** The step of the episode, counted from 0. */
   readonly step: number | undefined;
-  /** What is wrong: `observation`, `reward`, `action`, `terminated`, … */
+  /** The invalid field: `observation`, `reward`, `action`, `terminated`, … */
   readonly field: string | undefined;
 
   constructor(kind: ErrorKind, message: string, { environment, episode, step, field, cause }: ErrorDetails = {}) {

@@ -6,26 +6,26 @@ import { count, settings, text } from "./rows.js";
 import { spawn as spawnDefault } from "./spawn.js";
 import type { OperatorHandle } from "./wasm/rollmesh_wasm.js";
 
-/** How a hub in a page is made. */
+/** The options of a hub in a page. */
 export interface HubOptions {
-  /** Web Workers with which a run begins; by default one per core, at most 4. */
+  /** The number of Web Workers with which a run begins; by default one per core, at most 4. */
   workers?: number;
   /** Starts a Web Worker that calls {@link serve}; one of your own can register environments before that. */
   spawn?: () => globalThis.Worker;
-  /** Is called with what the hub has to say: 0 information, 1 warning, 2 error. */
+  /** Called with each notice of the hub and its level: 0 information, 1 warning, 2 error. */
   onNotice?: (text: string, level: number) => void;
 }
 
-/** How the run goes. */
+/** The status of the run. */
 export interface HubStatus {
-  /** Number of the run, 0 before the first. */
+  /** The number of the run, 0 before the first. */
   run: number;
   phase: string;
   iteration: number;
   envSteps: number;
-  /** Why the run has failed, else empty. */
+  /** The reason why the run has failed, else empty. */
   error: string;
-  /** Fragments that have failed, as by an exception of an environment, and the last reason. */
+  /** The number of failed fragments, for example by an exception of an environment, and the last reason. */
   failures: number;
   lastFailure: string;
 }
@@ -35,7 +35,7 @@ export interface HubWorker {
   id: number;
   name: string;
   state: string;
-  /** Why it makes no rows, else empty. */
+  /** The reason why the worker does not sample, else empty. */
   reason: string;
   slots: number;
   envSteps: number;
@@ -48,7 +48,7 @@ export interface Invitation {
   token: string;
 }
 
-/** What the hub shows, one field at a time. */
+/** A message of the hub, which has one of the fields. */
 interface Said {
   iteration?: Point & { run: number };
   reply?: { request: number; error: string; run: number };
@@ -59,7 +59,7 @@ interface Said {
   end?: string;
 }
 
-/** What the hub's Web Worker posts besides frames and the reason of its failure. */
+/** The messages of the hub's Web Worker other than frames and the reason of its failure. */
 interface Posted {
   state?: string;
   token: string;
@@ -85,14 +85,14 @@ interface Started {
   late: ReturnType<typeof setTimeout>;
 }
 
-/** A Web Worker that is not ready by then is replaced. */
+/** The time within which a Web Worker must be ready; otherwise it is replaced. */
 const START_TIMEOUT_MS = 60_000;
 
 const ENDED = new Set(["finished", "solved", "stopped", "failed"]);
 
 /**
- * A hub in this page: a Web Worker with the learner, and Web Workers that sample for it. It is the hub of `rollmesh hub`, whose runs
- * learn the same weights with any number of workers, also if some end.
+ * A hub in this page: a Web Worker with the learner, and Web Workers that sample for it. It is the hub of `rollmesh hub`, whose runs learn
+ * the same weights with any number of workers, even if some exit.
  */
 export class Hub extends Freeable {
   readonly #options: Required<Pick<HubOptions, "spawn">> & HubOptions;
@@ -124,7 +124,7 @@ export class Hub extends Freeable {
   /**
    * Starts a hub without a run; it loads the wasm module of hub and learner.
    *
-   * @throws {RollmeshError} of kind `unsupported` where there are no Web Workers
+   * @throws {RollmeshError} of kind `unsupported` in a runtime without Web Workers
    */
   static start(options: HubOptions = {}): Promise<Hub> {
     engine();
@@ -138,7 +138,7 @@ export class Hub extends Freeable {
   /**
    * Begins a run, and returns its number.
    *
-   * @throws {RollmeshError} of kind `hub`, which says what is wrong with the settings, or that another run is in progress
+   * @throws {RollmeshError} of kind `hub`, with the reason, for invalid settings, or while another run is in progress
    */
   async train(config: TrainConfig): Promise<number> {
     const run = await this.#request("start", settings(config));
@@ -148,7 +148,7 @@ export class Hub extends Freeable {
   }
 
   /**
-   * The iterations of the current run, as they come, until it is over.
+   * Iterates over the results of the current run as they arrive, until the run ends.
    *
    * @throws {RollmeshError} of kind `sample` if the run has failed
    */
@@ -160,14 +160,14 @@ export class Hub extends Freeable {
         continue;
       }
       if (this.#fault) throw this.#fault;
-      // The status of a run that has ended overtakes its last iteration.
+      // The status of a run that has ended may arrive before its last iteration.
       if (ENDED.has(this.#status.phase) && this.#iteration >= this.#status.iteration) break;
       await new Promise<void>((resolve) => this.#changed.push(resolve));
     }
     if (this.#status.phase === "failed") throw new RollmeshError("sample", this.#status.error);
   }
 
-  /** How the run goes. */
+  /** The status of the run. */
   get status(): HubStatus {
     return this.#status;
   }
@@ -177,17 +177,17 @@ export class Hub extends Freeable {
     return [...this.#rows.values()];
   }
 
-  /** The hash of the weights of a run that has ended: the one that `rollmesh train` prints for the same settings. */
+  /** The hash of the weights of a run that has ended, which `rollmesh train` prints for the same settings. */
   get weightsHash(): string | undefined {
     return this.#hash?.run === this.#status.run ? this.#hash.hash : undefined;
   }
 
-  /** Lets the run wait. */
+  /** Pauses the run. */
   async pause(): Promise<void> {
     await this.#request("pause");
   }
 
-  /** Lets the run continue. */
+  /** Resumes the run. */
   async resume(): Promise<void> {
     await this.#request("resume");
   }
@@ -215,25 +215,25 @@ export class Hub extends Freeable {
   /**
    * Opens a port for a worker that the hub has not started itself, or for another dashboard.
    *
-   * @throws {RollmeshError} of kind `hub` for another role, of kind `config` for a role that is not a text
+   * @throws {RollmeshError} of kind `hub` for another role, of kind `config` for a role that is not a string
    */
   async invite(role: "worker" | "viewer" | "operator" = "worker"): Promise<Invitation> {
     if (this.#fault) throw this.#fault;
-    // The hub ignores a message without a text, and its answers settle calls in their order.
+    // The hub ignores a message without a string, and its answers settle the calls in order, so the role is checked here.
     this.#thread.postMessage({ invite: text("role", role) });
     return new Promise((resolve, reject) => this.#invitations.push({ resolve, reject }));
   }
 
-  /** A policy that acts as that of the run does now. */
+  /** Returns a policy with the run's current weights. */
   async policy(id = "default_policy"): Promise<Policy> {
     const [description, weights] = await Promise.all([this.file("policy.json"), this.file("weights.safetensors")]);
     return Policy.fromCheckpoint(new TextDecoder().decode(description), weights, id);
   }
 
   /**
-   * A file of the policy as it is now, as `rollmesh train` writes it.
+   * Returns a file of the current policy, as `rollmesh train` writes it.
    *
-   * @throws {RollmeshError} of kind `hub` before the first run, and for another name, of kind `config` for a name that is not a text
+   * @throws {RollmeshError} of kind `hub` before the first run, and for another name, of kind `config` for a name that is not a string
    */
   async file(name: "policy.json" | "weights.safetensors"): Promise<Uint8Array> {
     if (this.#fault) throw this.#fault;
@@ -299,7 +299,7 @@ export class Hub extends Freeable {
     if (gone !== undefined) this.#rows.delete(gone);
     if (end !== undefined) return this.#fail(end);
     for (const wake of this.#changed.splice(0)) wake();
-    // Last, since it may throw.
+    // This call is the last one, since it may throw.
     if (notice) this.#options.onNotice?.(notice.text, notice.level);
   }
 

@@ -4,7 +4,7 @@ import { settings } from "./rows.js";
 import { spawn as spawnDefault } from "./spawn.js";
 import type { RolloutConfig } from "./types.js";
 
-/** Which hub to work for: one with an address, or one in this page, for whose port {@link Hub.invite} is asked. */
+/** The hub to work for: one with an address, or one in this page, whose port {@link Hub.invite} returns. */
 export interface JoinOptions {
   /** The hub's address, for example `wss://hub.example.org:7878`. */
   url?: string;
@@ -12,39 +12,39 @@ export interface JoinOptions {
   port?: MessagePort;
   /** A worker's token, 64 hexadecimal digits. */
   token: string;
-  /** A name for people. */
+  /** A name for display. */
   name?: string;
   /** Starts a Web Worker that calls {@link serve}; one of your own can register environments before that. */
   spawn?: () => globalThis.Worker;
-  /** Is called four times a second while something changes. */
+  /** Called four times per second while the status changes. */
   onStatus?: (status: WorkerStatus) => void;
 }
 
-/** How the work goes. */
+/** The status of the work. */
 export interface WorkerStatus {
   state: "starting" | "connecting" | "waiting" | "idle" | "unable" | "sampling" | "evaluating" | "ended";
-  /** Why this tab is unable to run the hub's run, or why the work has ended. */
+  /** The reason why this tab is unable to sample for the hub's run, or why the work has ended. */
   reason: string;
-  /** The id that the hub gave, 0 before. */
+  /** The id that the hub assigned, 0 before. */
   worker: number;
-  /** Env steps and leases done, over all connections. */
+  /** The numbers of env steps and leases done, over all connections. */
   envSteps: number;
   fragments: number;
-  /** Evaluations that came to a result. */
+  /** The number of evaluations with a result. */
   evaluations: number;
   weightsVersion: number;
   stepsPerSecond: number;
 }
 
-/** What an evaluation worker evaluates, and the name by which programs find it at the hub. */
+/** The settings of an evaluation worker, and the name by which programs find it at the hub. */
 export interface EvalOptions extends JoinOptions {
-  /** Up to 64 of a-z, A-Z, 0-9, `_`, `-` and `.`. */
+  /** The name, of up to 64 characters of a-z, A-Z, 0-9, `_`, `-` and `.`. */
   name: string;
-  /** The settings of a run: environment, model, seed. Weights come from programs that ask. */
+  /** The settings of a run: environment, model, seed. The weights come from the programs that request evaluations. */
   run: RolloutConfig & { evaluation?: Record<string, unknown> };
 }
 
-/** What the Web Worker posts. */
+/** A message of the Web Worker. */
 interface Posted {
   state: WorkerStatus["state"] | "ready";
   reason: string;
@@ -56,15 +56,17 @@ interface Posted {
   steps_per_s: number;
 }
 
-/** A Web Worker that works for a hub, and connects again when its connection breaks. It knows the built-in environments, and those that
- * its Web Worker registers. */
+/**
+ * A Web Worker that works for a hub, and reconnects when its connection breaks. It has the built-in environments, and those that its Web
+ * Worker registers.
+ */
 class TabWorker extends Freeable {
   readonly #thread: globalThis.Worker;
   #status: WorkerStatus = {
     state: "starting", reason: "", worker: 0, envSteps: 0, fragments: 0, evaluations: 0, weightsVersion: 0, stepsPerSecond: 0,
   };
   #end: (reason: RollmeshError) => void = () => {};
-  /** Resolves when the work is over and another connection would not help, with the reason: the hub's, or that it was freed. */
+  /** Resolves when the work has ended and reconnecting would not help, with the reason: the hub's, or that the worker was freed. */
   readonly ended: Promise<RollmeshError>;
 
   protected constructor({ url = "", port, token, name = "tab", onStatus, spawn = spawnDefault }: JoinOptions, run?: EvalOptions["run"]) {
@@ -73,7 +75,7 @@ class TabWorker extends Freeable {
     if (!url && !port) throw new RollmeshError("config", "a worker needs the hub's url, or the port of a hub in this page", { field: "url" });
     if (typeof globalThis.Worker === "undefined") throw new RollmeshError("unsupported", "there are no Web Workers here: natively `rollmesh worker` does this work");
     const hub = port ? { port } : { url: `${url.replace(/\/(ws)?$/, "")}/ws` };
-    // Before the Web Worker is started: an error in its message handler would reach no caller.
+    // The task is built before the Web Worker starts, since an error in the message handler would reach no caller.
     const task = run ? { ...hub, token, name, run: settings({ preset: "none", ...run } as RolloutConfig) } : { ...hub, token, name };
     this.ended = new Promise((resolve) => (this.#end = resolve));
     this.#thread = spawn();
@@ -86,18 +88,18 @@ class TabWorker extends Freeable {
       const { state, reason } = data;
       if (state === "ended") this.#over(reason);
       else this.#status = { state, reason, worker, envSteps, fragments, evaluations, weightsVersion, stepsPerSecond };
-      // Last, since it may throw.
+      // This call is the last one, since it may throw.
       onStatus?.(this.#status);
     };
     this.#thread.onerror = ({ message }) => this.#over(`the Web Worker cannot run: ${message}`);
   }
 
-  /** How the work goes. */
+  /** The status of the work. */
   get status(): WorkerStatus {
     return this.#status;
   }
 
-  /** Ends the work immediately. What it was doing, the hub gives to another worker. */
+  /** Ends the work immediately. The hub re-grants its leases to another worker. */
   free(): void {
     this.#over("it was freed");
   }
@@ -117,7 +119,7 @@ export class Worker extends TabWorker {
   }
 }
 
-/** This tab as an evaluation worker: programs find it at the hub by its name, and ask how good their weights are. */
+/** This tab as an evaluation worker: programs find it at the hub by its name, and request evaluations of their weights. */
 export class EvalWorker extends TabWorker {
   /** Joins a hub. */
   constructor({ run, ...options }: EvalOptions) {

@@ -5,49 +5,48 @@ import type { DType, ModelConfig, NumberArray, Rows, Space, Spaces, TypedArrays 
 import { envInfo } from "./env.js";
 import type { PolicyHandle, WorkerHandle } from "./wasm/rollmesh_wasm.js";
 
-/** Describes a policy whose weights are given apart. */
+/** The description of a policy whose weights are given separately. */
 export type PolicyOptions = (
   | { env: string; envConfig?: Record<string, unknown> }
   | { observationSpace: Space; actionSpace: Space }
 ) & {
-  /** Its networks, two layers of 64 by default. */
+  /** The networks, two layers of 64 by default. */
   model?: ModelConfig;
-  /** Whether it acts within [-1, 1] in bounded boxes, as policies of runs do; true by default. */
+  /** Whether the policy acts within [-1, 1] in bounded boxes, as policies of runs do; true by default. */
   normalizeActions?: boolean;
-  /** Whether its actions are clipped to the space; false by default. */
+  /** Whether actions are clipped to the space; false by default. */
   clipActions?: boolean;
-  /** Seed of drawn actions. */
+  /** The seed of drawn actions. */
   seed?: number;
 };
 
-/** How to act. */
+/** The options of a call of {@link Policy.computeActions}. */
 export interface ActOptions {
-  /** The most likely actions instead of drawn ones. */
+  /** Whether to take the most likely actions instead of drawn ones. */
   deterministic?: boolean;
-  /** The states of a policy with memory, as the call before returned them; those at the start of an episode if left out. */
+  /** The states of a recurrent policy, from the previous call; by default those at the start of an episode. */
   state?: Float32Array;
   /**
-   * The actions before, as the environment took them, for a model with `lstm_use_prev_action`; those of the states if left
-   * out.
+   * The previous actions, as the environment took them, for a model with `lstm_use_prev_action`; by default those of the states.
    */
   prevAction?: Rows;
-  /** The rewards of the steps before, for a model with `lstm_use_prev_reward`; 0 if left out. */
+  /** The rewards of the previous steps, for a model with `lstm_use_prev_reward`; 0 by default. */
   prevReward?: Rows;
 }
 
-/** What a policy answers, row by row. */
+/** The outputs of a policy, row by row. */
 export interface Actions {
-  /** As the environment takes them, row-major. */
+  /** The actions in the form that the environment takes, row-major. */
   actions: NumberArray;
-  /** Log-probabilities. */
+  /** The log-probabilities of the actions. */
   logp: Float32Array;
-  /** Value estimates of the observations. */
+  /** The value estimates of the observations. */
   vfPreds: Float32Array;
-  /** States after the rows, of a policy with memory. */
+  /** The states after the rows, of a recurrent policy. */
   state?: Float32Array;
 }
 
-/** Acts on batches of observations. */
+/** A policy that acts on batches of observations. */
 export class Policy extends Freeable {
   readonly #handle: Handle<PolicyHandle>;
   readonly #spaces: Spaces;
@@ -64,7 +63,7 @@ export class Policy extends Freeable {
   }
 
   /**
-   * A policy with the weights of a safetensors file, `weights.safetensors` of a checkpoint for example.
+   * Creates a policy with the weights of a safetensors file, for example `weights.safetensors` of a checkpoint.
    *
    * @throws {RollmeshError} of kind `policy`, which names the tensor that does not fit
    */
@@ -74,8 +73,8 @@ export class Policy extends Freeable {
   }
 
   /**
-   * The policy of a run: the text of its `policy.json` and the bytes of its `weights.safetensors`. Of several policies
-   * it is the one of that id.
+   * Creates the policy of a run from the text of its `policy.json` and the bytes of its `weights.safetensors`. `id` selects one of several
+   * policies.
    */
   static fromCheckpoint(policyJson: string, weights: Uint8Array, id = "default_policy"): Policy {
     const { run, model, policies } = parse(policyJson);
@@ -83,19 +82,19 @@ export class Policy extends Freeable {
     return describe(weights, { env, envConfig, normalizeActions, clipActions, seed, model }, policies, id);
   }
 
-  /** What it observes. */
+  /** The space of its observations. */
   get observationSpace(): Space {
     return this.#spaces.observation;
   }
 
-  /** What it does. */
+  /** The space of its actions. */
   get actionSpace(): Space {
     return this.#spaces.action;
   }
 
   /**
-   * Chooses an action for every observation. The observations are one after the other, row-major; actions are those that the
-   * environment takes. The same seed and the same calls give the same actions.
+   * Chooses an action for every observation. The observations are in row-major order; the actions are in the form that the environment
+   * takes. The same seed and the same calls give the same actions.
    */
   computeActions(observations: Rows, options: ActOptions = {}): Actions {
     const { deterministic = false, state = new Float32Array(), prevAction, prevReward } = options;
@@ -107,12 +106,12 @@ export class Policy extends Freeable {
     return { ...answer, actions: numbers(answer.actions) };
   }
 
-  /** The weights as a safetensors file. */
+  /** Returns the weights as a safetensors file. */
   get weights(): Uint8Array {
     return this.#handle.raw.weights();
   }
 
-  /** Acts with the weights of a safetensors file from now on; a worker's policy from the next sample on. */
+  /** Replaces the weights by those of a safetensors file; a worker's policy uses them from the next sample on. */
   setWeights(weights: Uint8Array): void {
     this.#handle.raw.setWeights(weights);
   }
@@ -130,7 +129,7 @@ export class Policy extends Freeable {
 /** The policies of a worker, by id. */
 export class PolicyMap implements Iterable<[string, Policy]> {
   readonly #worker: Handle<WorkerHandle>;
-  /** Each once until it is freed, since a policy counts its calls. */
+  /** One object per policy until it is freed, since a policy counts its calls. */
   readonly #policies = new Map<string, Policy>();
 
   /** @internal */
@@ -138,12 +137,12 @@ export class PolicyMap implements Iterable<[string, Policy]> {
     this.#worker = worker;
   }
 
-  /** Number of policies. */
+  /** The number of policies. */
   get size(): number {
     return this.keys().length;
   }
 
-  /** Ids in order. */
+  /** Returns the ids in order. */
   keys(): string[] {
     return this.#worker.raw.policyIds();
   }
@@ -152,7 +151,7 @@ export class PolicyMap implements Iterable<[string, Policy]> {
     return this.keys().includes(id);
   }
 
-  /** @throws {RollmeshError} of kind `policy` for an unknown id, with those that there are */
+  /** @throws {RollmeshError} of kind `policy` for an unknown id, with the existing ones */
   get(id: string): Policy {
     const known = this.#policies.get(id);
     if (known && !known.isFreed && this.has(id)) return known;
@@ -167,7 +166,7 @@ export class PolicyMap implements Iterable<[string, Policy]> {
     return this.get(id);
   }
 
-  /** Removes a policy; the last one stays, and is an error. */
+  /** Removes a policy. Throws for the last one, which stays. */
   delete(id: string): void {
     this.#worker.raw.removePolicy(text("id", id));
     this.#policies.get(id)?.free();

@@ -1,12 +1,12 @@
 import { engine, trainer } from "./engine.js";
 import { registerAll } from "./env.js";
 
-/** What a page posts to a Web Worker first: whether it is to be a hub, or the task of a worker. */
+/** The first message of a page to a Web Worker: to become a hub, or the task of a worker. */
 type First = { hub: true; workers: number } | { hub?: false };
 
 /**
- * Makes this Web Worker a hub or a worker, as the page asks it to. A Web Worker of your own registers environments before that, and is
- * passed as `spawn` to {@link Hub}, {@link Worker} or {@link EvalWorker}.
+ * Makes this Web Worker a hub or a worker, as the page requests. A custom Web Worker registers environments before that, and is started by
+ * the `spawn` of {@link Hub}, {@link Worker} or {@link EvalWorker}.
  */
 export async function serve(): Promise<void> {
   const first = new Promise<First>((resolve) => (globalThis.onmessage = ({ data }: MessageEvent<First>) => resolve(data)));

@@ -1,19 +1,19 @@
-/** Types of elements, under NumPy's names. */
+/** The element types, under NumPy's names. */
 export type DType = "float32" | "float64" | "int32" | "int64" | "uint8" | "bool";
 
-/** The typed array of each type of elements. */
+/** The typed array of each element type. */
 export interface TypedArrays {
   float32: Float32Array;
   float64: Float64Array;
   int32: Int32Array;
-  /** Ids of episodes need all 64 bits, and discrete actions have them as in NumPy. */
+  /** For ids of episodes, which need all 64 bits, and discrete actions, as in NumPy. */
   int64: BigInt64Array;
   uint8: Uint8Array;
   /** 0 for false and 1 for true. */
   bool: Uint8Array;
 }
 
-/** Arrays between bounds. Without `low` or `high` it has none on that side; one bound alone is that of all components. */
+/** Arrays between bounds. Without `low` or `high` there is no bound on that side; a single number is the bound of all components. */
 export interface BoxSpace {
   type: "box";
   dtype: DType;
@@ -31,7 +31,7 @@ export type Space =
   | { type: "tuple"; spaces: Space[] }
   | { type: "dict"; spaces: Record<string, Space> };
 
-/** What an agent observes and does. */
+/** The spaces of an agent. */
 export interface Spaces {
   observation: Space;
   observationType: DType;
@@ -39,7 +39,7 @@ export interface Spaces {
   actionType: DType;
 }
 
-/** Rows of equal shape, one after the other: `data` has as many elements as rows times the product of `shape`. */
+/** Rows of equal shape in row-major order: `data` has the number of rows times the product of `shape` elements. */
 export type ArrayColumn<D extends DType = DType> = {
   [K in D]: { dtype: K; shape: number[]; data: TypedArrays[K] };
 }[D];
@@ -60,22 +60,22 @@ export interface Picture {
   data: Uint8ClampedArray;
 }
 
-/** An observation, an action, or several of them one after the other. */
+/** An observation, an action, or several of them in row-major order. */
 export type Rows = number | boolean | ArrayLike<number | boolean | bigint>;
 
-/** Rows as numbers: 64-bit integers, as of discrete spaces, come as `Float64Array`. */
+/** Rows as numbers: 64-bit integers, for example of discrete spaces, are a `Float64Array`. */
 export type NumberArray = Float32Array | Float64Array | Int32Array | Uint8Array;
 
-/** Settings of a policy in a {@link RolloutConfig}. */
+/** The settings of a policy in a {@link RolloutConfig}. */
 export interface PolicyConfig {
-  /** Registered kind: `net`, `random`, `ppo`, `a2c`, `pg`. */
+  /** The registered kind: `net`, `random`, `ppo`, `a2c`, `pg`. */
   policy?: string;
   observation_space?: Space;
   action_space?: Space;
   config?: Record<string, unknown>;
 }
 
-/** What the outputs of a layer go through. */
+/** The activation function of a layer. */
 export type Activation = "tanh" | "relu" | "silu" | "gelu" | "elu" | "linear";
 
 /** A layer of a {@link ModelDescription}. */
@@ -92,20 +92,22 @@ export type LayerDescription =
   | { layer: "layer_norm"; activation?: Activation }
   | { layer: "lstm" | "gru"; cells: number };
 
-/** Hidden layers of a custom model. */
+/** The hidden layers of a custom model. */
 export interface ModelDescription {
   trunk?: LayerDescription[];
   policy?: LayerDescription[];
   value?: LayerDescription[];
 }
 
-/** Settings of networks. */
+/** The settings of networks. */
 export interface ModelConfig {
   custom_model?: ModelDescription | string | null;
   fcnet_hiddens?: number[];
   fcnet_activation?: Activation;
   fcnet_use_layernorm?: boolean;
-  /** Each `[filters, kernel, stride]`, with `[height, width]` or one number for both; `"auto"` by the size of the images. */
+  /**
+   * The convolutions, each `[filters, kernel, stride]`, with `[height, width]` or one number for both; `"auto"` by the size of the images.
+   */
   conv_filters?: [number, number | [number, number], number | [number, number]][] | "auto" | null;
   conv_activation?: Activation;
   post_fcnet_hiddens?: number[];
@@ -123,17 +125,17 @@ export interface ModelConfig {
 }
 
 /**
- * Settings of a {@link RolloutWorker}, under RLlib's names. What is left out has its default; a key that is not listed is an
- * error, which names the most similar one. Those that need threads, processes or files (`sample_async`, `remote_worker_envs`, `output`, …) are
+ * The settings of a {@link RolloutWorker}, under RLlib's names. Omitted settings have their defaults; an unknown key is an error, which
+ * names the most similar one. Settings that need threads, processes or files (`sample_async`, `remote_worker_envs`, `output`, …) are
  * refused by name.
  */
 export interface RolloutConfig {
-  /** Registered name of the environment. */
+  /** The registered name of the environment. */
   env?: string;
   env_config?: Record<string, unknown>;
-  /** Environments of the worker, 1 by default. */
+  /** The number of environments of the worker, 1 by default. */
   num_envs?: number;
-  /** Steps of each environment per sample, 200 by default. */
+  /** The number of steps of each environment per sample, 200 by default. */
   rollout_fragment_length?: number | "auto";
   train_batch_size?: number;
   batch_mode?: "truncate_episodes" | "complete_episodes";
@@ -141,17 +143,17 @@ export interface RolloutConfig {
   horizon?: number | null;
   horizon_means?: "truncated" | "legacy_hard" | "legacy_soft";
   no_done_at_end?: boolean;
-  /** Seed of everything random: a whole number below 2^53. */
+  /** The seed of all random numbers: an integer below 2^53. */
   seed?: number;
   policies?: Record<string, PolicyConfig>;
   policy_config?: Record<string, unknown>;
   model_config?: ModelConfig & Record<string, unknown>;
-  /** Registered name: `default`, `agent_id` or `traffic`. */
+  /** The registered name: `default`, `agent_id` or `traffic`. */
   policy_mapping_fn?: string | null;
   policies_to_train?: string[] | null;
   policy_map_capacity?: number;
   policy_states_are_swappable?: boolean;
-  /** False for the most likely actions instead of drawn ones. */
+  /** Whether actions are drawn; if false, the policy takes the most likely ones. */
   explore?: boolean;
   observation_fn?: string | null;
   /** `auto` by default: `deepmind` for Atari's games, by their name, else `rllib`. */
@@ -174,7 +176,7 @@ export interface RolloutConfig {
   remote_env_batch_wait_ms?: number;
   remote_env_timeout_ms?: number;
   remote_env_memory_mb?: number;
-  /** Whether an environment that failed is restarted, and its episode left out. */
+  /** Whether a failed environment is restarted, and its episode discarded. */
   restart_failed_sub_environments?: boolean;
   create_env_on_local_worker?: boolean;
   fake_sampler?: boolean;

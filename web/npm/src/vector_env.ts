@@ -3,33 +3,33 @@ import { count, elements, json, numbers, seedOf, text, typed } from "./rows.js";
 import type { DType, NumberArray, Picture, Rows, Space, Spaces, TypedArrays } from "./types.js";
 import type { LanesHandle } from "./wasm/rollmesh_wasm.js";
 
-/** Settings of a {@link VectorEnv}. */
+/** The settings of a {@link VectorEnv}. */
 export interface VectorEnvOptions {
-  /** Environments side by side, 1 by default. */
+  /** The number of environments, 1 by default. */
   numEnvs?: number;
-  /** Seed of everything random in them. */
+  /** The seed of all random numbers. */
   seed?: number | bigint;
-  /** Settings of the environment. */
+  /** The settings of the environment. */
   config?: Record<string, unknown>;
 }
 
-/** What a step brings, with a row or an entry per environment. */
+/** The result of a step, with a row or an entry per environment. */
 export interface Steps {
-  /** What to act on next: where an episode has ended, the first observation of the next one. */
+  /** The observations to act on next; if an episode has ended, the first observation of the next one. */
   observations: NumberArray;
-  /** The observations right after the step, also where an episode has ended. */
+  /** The observations right after the step, even if an episode has ended. */
   finalObservations: NumberArray;
   rewards: Float64Array;
-  /** 1 where a terminal state was reached. */
+  /** 1 for environments that have reached a terminal state. */
   terminateds: Uint8Array;
-  /** 1 where an episode was cut for another reason, such as a time limit. */
+  /** 1 for environments whose episode was truncated for another reason, such as a time limit. */
   truncateds: Uint8Array;
 }
 
 /**
  * Registered environments with one agent each, built-in ones or JavaScript's, stepped together. An environment whose episode
- * ends begins the next one in the same step, as Gymnasium's `AutoresetMode.SAME_STEP`. What is random in them is what it would
- * be in a {@link RolloutWorker} with the same seed.
+ * ends begins the next one in the same step, as Gymnasium's `AutoresetMode.SAME_STEP`. The random numbers are those of a {@link
+ * RolloutWorker} with the same seed.
  */
 export class VectorEnv extends Freeable {
   readonly #handle: Handle<LanesHandle>;
@@ -46,17 +46,17 @@ export class VectorEnv extends Freeable {
     this.numEnvs = numEnvs;
   }
 
-  /** What each environment shows; `observations` has equally many numbers for each environment. */
+  /** The space of an environment's observations; `observations` has the same number of elements for each environment. */
   get observationSpace(): Space {
     return this.#spaces.observation;
   }
 
-  /** What each environment takes. */
+  /** The space of an environment's actions. */
   get actionSpace(): Space {
     return this.#spaces.action;
   }
 
-  /** Begins the next episode of every environment: the first observations, row-major. */
+  /** Begins the next episode of every environment. Returns the first observations, row-major. */
   reset(): NumberArray {
     return joined(this.#handle.work((raw) => raw.reset()) as TypedArrays[DType][]);
   }
@@ -64,8 +64,7 @@ export class VectorEnv extends Freeable {
   /**
    * Takes a step of every environment, with a row of actions each.
    *
-   * @throws {RollmeshError} of kind `environment`. An action that is not in the space moves no environment; after another
-   * error call {@link reset}
+   * @throws {RollmeshError} of kind `environment`. An action outside the space steps no environment; after another error call {@link reset}
    */
   step(actions: Rows): Steps {
     const rows = typed(this.#spaces.actionType, actions, "environment", "actions");
@@ -78,7 +77,7 @@ export class VectorEnv extends Freeable {
     return { ...rest, observations: next, finalObservations };
   }
 
-  /** The picture of an environment now; `undefined` if it has none. */
+  /** Returns the current picture of an environment; `undefined` if it has none. */
   picture(index = 0): Picture | undefined {
     return this.#handle.work((raw) => raw.picture(index)) as Picture | undefined;
   }

@@ -1,5 +1,5 @@
 import { init, serve } from "./browser.js";
 
-// From here on the Web Worker speaks for itself: it posts that it is ready, and is posted what to do.
+// `serve` posts that the Web Worker is ready, and waits for its task.
 await init();
 await serve();

@@ -1,4 +1,4 @@
-// Runs learn what the program learns, in environments of the core and of JavaScript.
+// Tests that runs learn the same weights as the program, in environments of the core and of JavaScript.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
@@ -63,7 +63,7 @@ test("a run learns in an environment of JavaScript", async () => {
 });
 
 test("the event loop is not blocked while a run learns, and only one call trains", async () => {
-  // Sampling takes many slices, however fast the machine is: 512 steps of 0.2 ms.
+  // Sampling takes many slices on any machine: 512 steps of 0.2 ms.
   registerEnv("Slow-v0", () => {
     const env = corridor();
     return corridor({

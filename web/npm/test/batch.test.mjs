@@ -1,4 +1,4 @@
-// Batches have the methods of the core's, with its meaning.
+// Tests that batches have the core's methods, with the same results.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 

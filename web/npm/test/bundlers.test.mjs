@@ -1,4 +1,4 @@
-// Bundlers find the wasm module and the Web Worker, and what they make runs. Node runs it with a `fetch` that reads files.
+// Tests that bundlers find the wasm module and the Web Worker, and that their bundles run. Node runs them with a `fetch` that reads files.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
@@ -33,7 +33,7 @@ writeFileSync(join(source, "fetch.mjs"), `import { readFile } from "node:fs/prom
 globalThis.fetch = async (url) => new Response(await readFile(new URL(url)), { headers: { "content-type": "application/wasm" } });
 `);
 
-/** The hash is what `rollmesh sample` prints natively. */
+/** Asserts that the hash is the one that `rollmesh sample` prints natively. */
 const PRINTED = "20 true 1 1 10\n10d1fec351b6ad99d6718deb7290f82f\n";
 
 for (const [runtime, args] of [["node", []], ["deno", ["run", "--allow-read", "--allow-env"]], ["bun", ["run"]]]) {
@@ -43,7 +43,7 @@ for (const [runtime, args] of [["node", []], ["deno", ["run", "--allow-read", "-
   });
 }
 
-/** Runs the bundle in a folder, whose files are as many as wanted. */
+/** Runs the bundle in a folder, and checks the number of its files. */
 function check(folder, entry) {
   const all = readdirSync(folder, { recursive: true });
   const count = (extension) => all.filter((name) => name.endsWith(extension)).length;

@@ -1,4 +1,4 @@
-// Files of logged experience are what the program says they are.
+// Tests that reports of files of logged experience equal those of the program.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

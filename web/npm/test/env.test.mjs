@@ -1,4 +1,4 @@
-// Environments in JavaScript: sampled like any other, and their mistakes are named.
+// Tests environments in JavaScript: they are sampled like any other, and errors name their mistakes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -204,7 +204,7 @@ test("environments are closed with their worker", () => {
   assert.equal(open, 0);
 });
 
-/** Two agents count alternately; the one that says twenty wins. */
+/** A game in which two agents count alternately; the one that reaches twenty wins. */
 const twenty = () => {
   let count = 0, player = 0;
   return {

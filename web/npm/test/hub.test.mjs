@@ -1,4 +1,4 @@
-// What a page does for a hub, as far as Node can show it.
+// Tests the work of a page for a hub, as far as Node can run it.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ test("a worker needs a token and Web Workers", () => {
   assert.throws(() => new Worker({ url: "ws://127.0.0.1:1", token }), { kind: "unsupported", message: /Web Workers/ });
 });
 
-/** A Web Worker that does what the test says. */
+/** A Web Worker that the test controls. */
 class Thread {
   static last;
   posted = [];

@@ -1,6 +1,6 @@
-// How much memory the package's wasm modules have in this thread. To be imported before the package.
+// The memory sizes of the package's wasm modules in this thread. To be imported before the package.
 
-/** The memories, in the order in which the modules are loaded; Node has modules of its own. */
+/** The memories, in the order in which the modules are loaded; Node's own modules are not among them. */
 const memories = [];
 const { instantiate } = WebAssembly;
 WebAssembly.instantiate = async (...args) => {
@@ -10,5 +10,5 @@ WebAssembly.instantiate = async (...args) => {
   return made;
 };
 
-/** Bytes of each module. */
+/** Returns the bytes of each module. */
 export const bytes = () => memories.map((memory) => memory.buffer.byteLength);

@@ -1,5 +1,5 @@
-// Memory stays flat over as many iterations as a tab has in an hour in which it trains CartPole-v1 with its usual settings (about
-// eleven a second); with few env steps each, so that the test takes minutes.
+// Tests that memory stays flat over as many iterations as a tab performs in an hour when it trains CartPole-v1 with its default settings
+// (about eleven per second). Each iteration has few env steps, so that the test takes minutes.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -9,9 +9,12 @@ import { Thread } from "./thread.mjs";
 import { Algorithm, Hub, init } from "rollmesh";
 
 const ITERATIONS = 40_000;
-/** Half as many of a hub, whose messages pass between threads. */
+/** The iterations of a hub, half as many, since its messages pass between threads. */
 const OF_HUB = 20_000;
-/** What fragmentation may take after the first iterations: a few bytes of each later one, where a leak is of a row or a message. */
+/**
+ * The bytes that fragmentation may take after the first iterations: a few per later iteration, whereas a leak would take a row or a
+ * message.
+ */
 const MOST_GROWTH = 100 << 10;
 
 const settings = (iterations) => ({
@@ -46,7 +49,7 @@ test("wasm memory of a hub and its workers does not grow", async (t) => {
   globalThis.Worker = Thread;
   const channel = new BroadcastChannel("memory");
   t.after(() => channel.close());
-  // The hub has both modules, and each worker one.
+  // The hub has loaded both modules, and each worker one.
   const measure = () => new Promise((resolve) => {
     const answers = [];
     channel.onmessage = ({ data }) => answers.push(data) === 3 && resolve(answers.flat().sort((one, other) => one - other));
@@ -54,7 +57,7 @@ test("wasm memory of a hub and its workers does not grow", async (t) => {
   });
   const hub = await Hub.start({ workers: 2, spawn: () => new Thread(new URL("./memory_worker.mjs", import.meta.url)) });
   await hub.train(settings(OF_HUB));
-  // A hub keeps the points of 4,096 iterations for its pages.
+  // A hub stores the points of 4,096 iterations for its pages.
   const modules = await assertFlat(hub.results(), 6_000, OF_HUB, measure);
   assert.equal(modules.length, 4, "those of the hub and of its two workers");
   hub.free();

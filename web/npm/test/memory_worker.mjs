@@ -1,4 +1,4 @@
-// A Web Worker that says how much memory its wasm modules have when it is asked on the channel `memory`.
+// A Web Worker that reports the memory of its wasm modules on request over the channel `memory`.
 import { bytes } from "./memories.mjs";
 
 import { init, serve } from "rollmesh";

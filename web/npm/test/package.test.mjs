@@ -1,4 +1,4 @@
-// What is in the package, and how it loads.
+// Tests the content of the package, and its loading.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, readdirSync } from "node:fs";
@@ -38,7 +38,7 @@ test("the inlined build loads by itself", () => {
 
 for (const module of ["rollmesh_wasm", "rollmesh_trainer"]) {
   test(`${module} reports the message of a panic`, () => {
-    // The class of errors cannot be replaced while it makes one.
+    // The class of errors cannot be replaced while it constructs an error.
     const code = `
       import { readFileSync } from "node:fs";
       const wasm = await import("${join(home, "dist/wasm", module)}.js");
@@ -77,7 +77,7 @@ test("notices name the crates of the modules, none of the workspace's", () => {
   assert.doesNotMatch(text, /^rollmesh/m);
 });
 
-// docs/performance.md says what the goals are, and why they are missed.
+// docs/performance.md has the goals, and the reasons why they are missed.
 test("modules do not grow", () => {
   for (const [name, most] of [["rollmesh_wasm", 911], ["rollmesh_trainer", 1_402], ["rollmesh_reader", 170]]) {
     const { length } = gzipSync(readFileSync(join(home, `dist/wasm/${name}_bg.wasm`)));

@@ -1,4 +1,4 @@
-// A hub in a page, with Web Workers in threads of Node.
+// Tests a hub in a page, with Web Workers in threads of Node.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
@@ -36,7 +36,7 @@ test("a run learns the weights of the program, also if a worker is removed, ends
   const results = hub.results();
   await results.next();
   await hub.removeWorker(hub.workers[0].id);
-  // The run waits, so that it cannot be over before its guest has joined.
+  // The run is paused, so that it cannot end before the invited worker has joined.
   await hub.pause();
   const guest = new Worker({ ...await hub.invite(), name: "guest", spawn });
   while (!hub.workers.some(({ name }) => name === "guest")) await setImmediate();
@@ -47,7 +47,7 @@ test("a run learns the weights of the program, also if a worker is removed, ends
   assert.equal(hub.weightsHash, hashOfProgram(t, settings));
   const policy = await hub.policy(), env = new VectorEnv("CartPole-v1", { numEnvs: 2, seed: 1 });
   assert.equal(policy.computeActions(env.reset(), { deterministic: true }).actions.length, 2);
-  // The hub notices that the other end of its port is closed.
+  // The hub detects that the other end of its port is closed.
   guest.free();
   while (hub.workers.some(({ name }) => name === "guest")) await setImmediate();
   hub.free();
@@ -63,7 +63,7 @@ test("an impossible request to a hub is an error, and a run pauses, resumes and 
   for (const call of [() => hub.file("policy.json"), () => hub.policy()]) await assert.rejects(call(), { kind: "hub", message: /cannot be saved/ });
   await assert.rejects(hub.file("notes.txt"), { kind: "hub", message: /notes\.txt.*policy\.json/ });
   await assert.rejects(hub.invite("guest"), { kind: "hub", message: /guest.*worker/ });
-  // Calls that the hub never sees are no answers to later ones.
+  // Calls with arguments other than strings do not reach the hub, and do not consume the answers of later calls.
   for (const wrong of [3, null, ["worker"]]) {
     await assert.rejects(hub.invite(wrong), { kind: "config", field: "role" });
     await assert.rejects(hub.file(wrong), { kind: "config", field: "name" });

@@ -1,4 +1,4 @@
-// Policies act as they do in workers and in the program.
+// Tests that policies act as they do in workers and in the program.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";

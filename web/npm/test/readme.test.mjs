@@ -1,4 +1,4 @@
-// The examples of the README compile in strict mode against the package's types, and run; so does the tutorial's program.
+// Tests that the examples of the README compile in strict mode against the package's types, and run; and so the tutorial's program.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";

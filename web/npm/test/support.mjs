@@ -1,27 +1,27 @@
-// What the tests share. ROLLMESH_BIN names the program `rollmesh`, ROLLMESH_ROOT the repository.
+// Functions that the tests share. ROLLMESH_BIN names the program `rollmesh`, ROLLMESH_ROOT the repository.
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** What the program prints as JSON. */
+/** Returns the JSON that the program prints. */
 export const rollmesh = (...args) => JSON.parse(execFileSync(process.env.ROLLMESH_BIN, args.map(String), { encoding: "utf8" }));
 
-/** A folder that is removed after the test. */
+/** Creates a folder that is removed after the test. */
 export function folder(t) {
   const path = mkdtempSync(join(tmpdir(), "rollmesh-"));
   t.after(() => rmSync(path, { recursive: true }));
   return path;
 }
 
-/** A file of settings. */
+/** Writes a file of settings. */
 export function settingsFile(t, settings) {
   const path = join(folder(t), "config.json");
   writeFileSync(path, JSON.stringify(settings));
   return path;
 }
 
-/** A corridor of eight places: left or right, from a random place, a point at the right end. */
+/** A corridor of eight places: the agent starts at a random one, moves left or right, and gets a reward at the right end. */
 export const corridor = (changes = {}) => {
   let place = 0;
   return {

@@ -1,4 +1,4 @@
-// A thread of Node that is a Web Worker to the package: `new Thread(script)` in the main thread, and this file in the other one.
+// A thread of Node that acts as a Web Worker for the package: `new Thread(script)` in the main thread, and this file in the other one.
 import { Worker, isMainThread, parentPort, workerData } from "node:worker_threads";
 
 /** A Web Worker in a thread of Node, which runs a module. */

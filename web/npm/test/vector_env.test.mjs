@@ -1,4 +1,4 @@
-// Built-in environments stepped from JavaScript.
+// Tests built-in environments that are stepped from JavaScript.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 

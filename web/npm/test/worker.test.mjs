@@ -1,4 +1,4 @@
-// Workers sample what the program samples, and say what is wrong.
+// Tests that workers sample the same batches as the program, and that their errors name the cause.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";

@@ -1,5 +1,5 @@
-//! What everything that samples in a browser knows by name: the Web Workers of a tab that works for a run or trains by itself,
-//! and the module for JavaScript. The page learns the names from the schema of a run's settings.
+//! The registry of all samplers in a browser: the Web Workers of a tab that works for a run or trains by itself, and
+//! the module for JavaScript. The page gets the names from the schema of a run's settings.
 //!
 //! Your own environments and policies are added in [`registry`], as they do natively before
 //! `rollmesh::main_with`: with a dependency on the crate that has them, for example
@@ -18,7 +18,7 @@
 
 use rollmesh_core::worker::Registry;
 
-/// All that can be asked for by name in a browser.
+/// Returns the registry of everything that has a name in a browser.
 #[must_use]
 pub fn registry() -> Registry {
     Registry::builtin()

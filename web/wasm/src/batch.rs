@@ -1,4 +1,4 @@
-//! Batches: handles of those of the core, which share their columns until they are written.
+//! Handles of the core's batches, which share their columns until they are written.
 
 use js_sys::{Int32Array, Object};
 use rollmesh_core::{
@@ -15,7 +15,7 @@ use crate::{
     columns::{self, set},
 };
 
-/// Rows of one policy or of several. What is of one alone fails for several.
+/// The rows of one policy or of several. Methods for a single policy fail for several.
 #[wasm_bindgen]
 #[derive(Clone)]
 pub struct BatchHandle {
@@ -23,7 +23,7 @@ pub struct BatchHandle {
 }
 
 impl BatchHandle {
-    /// A batch, decompressed.
+    /// Decompresses a batch.
     ///
     /// # Errors
     /// [`BatchError`] for blocks that are damaged.
@@ -47,12 +47,12 @@ impl BatchHandle {
 
 #[wasm_bindgen]
 impl BatchHandle {
-    /// A batch in the core's encoding.
+    /// Decodes a batch in the core's encoding.
     pub fn decode(bytes: &[u8]) -> Result<Self, Failure> {
         Ok(Self::of(codec::decode_any(bytes)?)?)
     }
 
-    /// Columns by name, all with equally many rows, and the lengths of sequences.
+    /// Creates a batch of columns by name, all with equally many rows, and the lengths of sequences.
     #[wasm_bindgen(js_name = ofColumns)]
     pub fn of_columns(names: Vec<String>, columns: Vec<JsValue>, seq_lens: Option<Vec<i32>>) -> Result<Self, Failure> {
         let named = names.into_iter().zip(columns);
@@ -63,7 +63,7 @@ impl BatchHandle {
         Ok(Self::of(SampleBatch::from_parts(parts)?)?)
     }
 
-    /// Batches by policy.
+    /// Creates a batch of several policies from their batches.
     #[wasm_bindgen(js_name = ofPolicies)]
     pub fn of_policies(ids: Vec<String>, batches: Vec<Self>, env_steps: u32) -> Result<Self, Failure> {
         let single = |batch: Self| batch.single().cloned();
@@ -72,7 +72,7 @@ impl BatchHandle {
         Ok(Self { batch: MultiAgentBatch::new(batches, env_steps as usize).into() })
     }
 
-    /// Whether it has several policies, or says that it might.
+    /// Returns whether the batch is of the type for several policies, even if it has only one.
     #[wasm_bindgen(getter, js_name = isMulti)]
     pub fn is_multi(&self) -> bool {
         matches!(self.batch, AnyBatch::Multi(_))
@@ -98,7 +98,7 @@ impl BatchHandle {
         self.batch.as_multi_agent().policy_batches.keys().map(ToString::to_string).collect()
     }
 
-    /// The rows of a policy, if there are some.
+    /// Returns the rows of a policy, if there are any.
     pub fn policy(&self, id: &str) -> Option<Self> {
         let found = self.batch.as_multi_agent().policy_batch(&PolicyId::new(id.to_owned()))?.clone();
         Some(Self { batch: found.into() })
@@ -114,7 +114,7 @@ impl BatchHandle {
         Self { batch: self.batch.as_multi_agent().into() }
     }
 
-    /// Another handle, which shares the columns.
+    /// Returns another handle, which shares the columns.
     pub fn share(&self) -> Self {
         self.clone()
     }
@@ -123,12 +123,12 @@ impl BatchHandle {
         Ok(self.single()?.iter().map(|(name, _)| name.to_owned()).collect())
     }
 
-    /// A column as an object with typed arrays; `undefined` if there is none of that name.
+    /// Returns a column as an object with typed arrays; `undefined` if there is none of that name.
     pub fn column(&self, name: &str) -> Result<JsValue, Failure> {
         self.single()?.column(name).map_or(Ok(JsValue::UNDEFINED), columns::to_js)
     }
 
-    /// `terminateds` or `truncateds`.
+    /// Returns `terminateds` or `truncateds` per row.
     pub fn dones(&self) -> Result<Vec<u8>, Failure> {
         Ok(self.single()?.dones()?.into_iter().map(u8::from).collect())
     }
@@ -148,7 +148,7 @@ impl BatchHandle {
         Ok(Self::all(self.single()?.split_by_episode(key)?))
     }
 
-    /// Slices of `size` steps, of one policy or of several; or the given number of slices, of one.
+    /// Returns slices of `size` steps, of one policy or of several; or the given number of slices, of one policy.
     pub fn timeslices(&self, size: Option<u32>, slices: Option<u32>) -> Result<Vec<Self>, Failure> {
         let size = size.map(|size| size as usize);
         if let (AnyBatch::Multi(batch), Some(size)) = (&self.batch, size) {
@@ -158,7 +158,7 @@ impl BatchHandle {
         Ok(Self::all(self.single()?.timeslices(by)?))
     }
 
-    /// The same rows, or sequences, in an order that follows from the seed.
+    /// Returns the same rows, or sequences, in an order that follows from the seed.
     pub fn shuffled(&self, seed: u64) -> Result<Self, Failure> {
         let mut batch = self.single()?.clone();
         batch.shuffle(&mut Streams::new(seed, Purpose::Shuffle).at(SlotId(0), 0, 0, 0))?;
@@ -169,7 +169,8 @@ impl BatchHandle {
         Ok(Self { batch: AnyBatch::concat(batches.iter().map(|handle| &handle.batch))? })
     }
 
-    /// Everything as plain objects with typed arrays: `envSteps`, `agentSteps` and, by policy, `rows`, `columns` and `seqLens`.
+    /// Returns plain objects with typed arrays: `envSteps`, `agentSteps` and, by policy, `rows`, `columns` and
+    /// `seqLens`.
     #[wasm_bindgen(js_name = toObject)]
     pub fn to_object(&self) -> Result<JsValue, Failure> {
         let policies = Object::new();
@@ -177,14 +178,14 @@ impl BatchHandle {
             set(&policies, id.as_str(), &object_of(rows)?);
         }
         let object = Object::new();
-        // Counts of rows that are in memory are numbers that JavaScript has.
+        // A count of rows in memory is below 2^53, so its f64 is exact.
         set(&object, "envSteps", &(self.batch.env_steps() as f64).into());
         set(&object, "agentSteps", &(self.batch.agent_steps() as f64).into());
         set(&object, "policies", &policies);
         Ok(object.into())
     }
 
-    /// Number of rows, and the names of columns.
+    /// Describes the batch by its number of rows and the names of its columns.
     #[wasm_bindgen(js_name = describe)]
     pub fn describe(&self) -> String {
         match &self.batch {
@@ -194,8 +195,8 @@ impl BatchHandle {
     }
 }
 
-/// The hash of batches, one after the other, as 32 hexadecimal digits: what `rollmesh sample --config FILE` prints as
-/// `batch_hash` of its samples.
+/// Returns the hash of a sequence of batches as 32 hexadecimal digits, which `rollmesh sample --config FILE` prints as
+/// `batch_hash`.
 #[wasm_bindgen(js_name = batchHash)]
 pub fn batch_hash(batches: Vec<BatchHandle>) -> Result<String, Failure> {
     let mut hasher = BatchHasher::new();

@@ -11,11 +11,11 @@ use wasm_bindgen::prelude::*;
 
 use crate::Failure;
 
-/// Elements with a typed array of their own. Truth values are bytes, 0 for false and 1 for true.
+/// An element type with its own typed array. Booleans are bytes, 0 for false and 1 for true.
 pub(crate) trait JsElement: Element {
     fn to_js(values: &[Self]) -> JsValue;
 
-    /// Nothing for another kind of array, or for bytes that are no truth values.
+    /// Returns the elements; `None` for another kind of array, or for bytes that are not booleans.
     fn of_js(array: &JsValue) -> Option<Vec<Self>>;
 }
 
@@ -45,7 +45,7 @@ impl JsElement for bool {
     }
 }
 
-/// Rows in a typed array of that type; else what is wrong with it.
+/// Reads rows from a typed array of the given element type. Fails with a description of the mismatch.
 pub(crate) fn of_array(dtype: DType, shape: RowShape, data: &JsValue) -> Result<Column, String> {
     let other = || format!("values of {dtype} are wanted, in the typed array for them");
     let mut buffer = RowBuffer::new(dtype);
@@ -53,12 +53,12 @@ pub(crate) fn of_array(dtype: DType, shape: RowShape, data: &JsValue) -> Result<
     buffer.all().to_column(shape).map_err(|error| error.to_string())
 }
 
-/// The elements of a column in a typed array.
+/// Returns the elements of a column in a typed array.
 pub(crate) fn array(column: &Column) -> Result<JsValue, ColumnError> {
     Ok(by_type!(RowsRef, column.array()?, values => JsElement::to_js(values)))
 }
 
-/// A column as an object: `dtype`, `shape` and `data`, or `dtype`, `offsets` and `data` of ragged rows.
+/// Returns a column as an object: `dtype`, `shape` and `data`, or `dtype`, `offsets` and `data` of ragged rows.
 pub(crate) fn to_js(column: &Column) -> Result<JsValue, Failure> {
     let object = Object::new();
     if let Column::Bytes(rows) = column {
@@ -79,7 +79,7 @@ pub(crate) fn to_js(column: &Column) -> Result<JsValue, Failure> {
     Ok(object.into())
 }
 
-/// The column of such an object.
+/// Reads a column from an object of [`to_js`].
 pub(crate) fn of_js(name: &str, object: &JsValue) -> Result<Column, Failure> {
     let wrong = |what: &str| Failure::new("batch", format!("column '{name}' {what}"));
     let get = |key: &str| Reflect::get(object, &key.into()).map_err(|_| wrong("is no object"));

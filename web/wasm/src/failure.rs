@@ -1,4 +1,4 @@
-//! Errors of the core as errors of JavaScript, with what programs want to know of them.
+//! The core's errors as JavaScript errors, with details for programs.
 
 use std::{cell::RefCell, fmt::Display};
 
@@ -18,11 +18,11 @@ use wasm_bindgen::prelude::*;
 
 use crate::{columns::set, envs};
 
-/// Number of leading characters of an exception that are searched for in a failure's text.
+/// The number of leading characters of an exception that are searched for in a failure's text.
 const MATCHED_CHARS: usize = 256;
 
 thread_local! {
-    /// Makes an error out of a kind, a message and details.
+    /// The class of the errors, whose constructor takes a kind, a message and details.
     static CLASS: RefCell<Option<Function>> = const { RefCell::new(None) };
 }
 
@@ -33,7 +33,7 @@ pub fn use_error_class(class: Function) {
     CLASS.set(Some(class));
 }
 
-/// What is thrown.
+/// An error to be thrown in JavaScript.
 #[derive(Debug, Default)]
 pub struct Failure {
     kind: &'static str,
@@ -50,17 +50,17 @@ impl Failure {
         Self { kind, message: message.to_string(), ..Self::default() }
     }
 
-    /// Settings or arguments that make no sense.
+    /// Creates an error for invalid settings or arguments.
     pub(crate) fn config(message: impl Display) -> Self {
         Self::new("config", message)
     }
 
-    /// What is wrong with actions.
+    /// Creates an error for invalid actions.
     pub(crate) fn actions(reason: impl Display) -> Self {
         Self { field: Some("action".into()), ..Self::new("environment", format!("actions: {reason}")) }
     }
 
-    /// What an environment says in a step of an episode, if that is known.
+    /// Converts an environment's error and adds the episode and step, if they are known.
     pub(crate) fn at(environment: u32, moment: Option<(u32, u32)>, source: EnvError) -> Self {
         let failure = Self::from(source);
         let place = moment.map_or_else(String::new, |(episode, step)| format!(", episode {episode}, step {step}"));
@@ -75,14 +75,14 @@ impl Failure {
 }
 
 impl From<(FragmentFailure, String)> for Failure {
-    /// A failure that has ended a run, with a message for its user.
+    /// Converts a failure that has ended a run, with a message for the user.
     fn from((failure, message): (FragmentFailure, String)) -> Self {
         let kind = match failure.kind {
             FailureKind::Policy => "policy",
             FailureKind::Callback | FailureKind::Fragment => "sample",
             _ => "environment",
         };
-        // The core has made a text of what was thrown, and has clipped it.
+        // The core's text of the exception is escaped and truncated.
         let begin = |thrown: &str| printable(thrown).chars().take(MATCHED_CHARS).collect::<String>();
         let thrown = envs::thrown_with(|thrown| failure.message().contains(&begin(thrown)));
         Self {
@@ -180,7 +180,7 @@ impl From<RolloutError> for Failure {
     }
 }
 
-/// Errors of one kind each.
+/// Implements the conversion of error types that have one kind each.
 macro_rules! of_kind {
     ($($error:ty: $kind:literal),+ $(,)?) => {
         $(

@@ -18,15 +18,15 @@ use crate::{
     envs,
 };
 
-/// The most environments side by side.
+/// The largest number of environments of a vector environment.
 const MAX_ENVS: u32 = SlotId::MAX_PER_RUN;
 
-/// Environments side by side. What is random in them is that of a worker with the same seed and as many environments.
+/// A vector environment. Its random numbers are those of a worker with the same seed and number of environments.
 #[wasm_bindgen]
 pub struct LanesHandle {
     env: Box<dyn AnyVectorEnv>,
     spaces: EnvSpaces,
-    /// Steps after which an episode is truncated.
+    /// The number of steps after which an episode is truncated.
     limit: u32,
     moments: Vec<Moment>,
     has_begun: bool,
@@ -36,7 +36,7 @@ pub struct LanesHandle {
 
 #[wasm_bindgen]
 impl LanesHandle {
-    /// Environments of a registered name, with settings as JSON.
+    /// Creates environments of a registered name, with settings as JSON.
     #[wasm_bindgen(constructor)]
     pub fn new(name: &str, config: &str, num_envs: u32, seed: u64) -> Result<Self, Failure> {
         if !(1..=MAX_ENVS).contains(&num_envs) {
@@ -67,20 +67,20 @@ impl LanesHandle {
         })
     }
 
-    /// Spaces as JSON.
+    /// Returns the spaces as JSON.
     #[wasm_bindgen(getter)]
     pub fn spaces(&self) -> Result<String, Failure> {
         crate::spaces_json(&self.spaces)
     }
 
-    /// Begins the next episode everywhere: the first observations, row by row.
+    /// Begins the next episode in every lane. Returns the first observations, row by row.
     pub fn reset(&mut self) -> Result<Array, Failure> {
         let begun = std::mem::replace(&mut self.has_begun, true);
         (0..self.moments.len()).map(|lane| self.begin(lane, begun)).collect()
     }
 
-    /// Takes a step everywhere with actions in a typed array. `ends` lists lanes whose episodes have ended, and the first
-    /// observations of their next ones.
+    /// Takes a step in every lane with actions in a typed array. `ends` lists the lanes whose episodes have ended, and
+    /// the first observations of their next episodes.
     pub fn step(&mut self, actions: &JsValue) -> Result<Object, Failure> {
         if !self.has_begun {
             return Err(Failure::new("environment", "no episode has begun: call reset first"));
@@ -118,14 +118,14 @@ impl LanesHandle {
         Ok(object)
     }
 
-    /// The picture of an environment, if it has one.
+    /// Returns the picture of an environment, if it has one.
     pub fn picture(&self, lane: usize) -> Result<JsValue, Failure> {
         picture(|frame| self.env.render_at(lane, frame))
     }
 }
 
 impl LanesHandle {
-    /// Begins an episode in a lane, the next one if there has been one: its first observation.
+    /// Begins an episode in a lane, with the next number if `next`. Returns its first observation.
     fn begin(&mut self, lane: usize, next: bool) -> Result<JsValue, Failure> {
         let moment = &mut self.moments[lane];
         *moment = Moment { episode: moment.episode.wrapping_add(u32::from(next)), t: 0, ..*moment };
@@ -136,7 +136,7 @@ impl LanesHandle {
         Ok(columns::array(&obs)?)
     }
 
-    /// Says in which step of which episode a lane has failed, if it is known which one.
+    /// Adds the episode and step to an error of a lane, if the lane is known.
     fn located(&self, lane: Option<usize>, error: EnvError) -> Failure {
         let (lane, source) = match error {
             EnvError::InLane { lane, source } => (Some(lane), *source),
@@ -149,7 +149,7 @@ impl LanesHandle {
     }
 }
 
-/// What is drawn, as `width`, `height` and the RGBA bytes of an `ImageData`; `undefined` if nothing is.
+/// Returns the drawing as `width`, `height` and the RGBA bytes of an `ImageData`; `undefined` without a drawing.
 pub(crate) fn picture(draw: impl FnOnce(&mut Frame) -> bool) -> Result<JsValue, Failure> {
     let mut frame = Frame::new();
     if !envs::drawing(|| draw(&mut frame))? {

@@ -1,7 +1,7 @@
 //! The core for JavaScript: the engine of the npm package `rollmesh`, see `web/npm`.
 //!
-//! Only conversions live here; whatever is computed is computed by `rollmesh-core`. What is exported is for the package's
-//! TypeScript, which documents it: handles of things of the core, settings as JSON, and rows as typed arrays.
+//! The crate only converts; `rollmesh-core` computes. The exports are for the package's TypeScript, which documents
+//! them: handles of the core's objects, settings as JSON, and rows as typed arrays.
 
 mod batch;
 mod columns;
@@ -32,30 +32,30 @@ use rollmesh_core::{
 use serde_json::{Value, json};
 use wasm_bindgen::prelude::*;
 
-/// Hash of a rollout of the given number of env steps over all environments, as 32 hexadecimal digits: what `rollmesh sample` prints for
-/// the same settings. `config` is a worker's configuration as JSON.
+/// Returns the hash of a rollout of the given number of env steps over all environments as 32 hexadecimal digits, which
+/// `rollmesh sample` prints for the same settings. `config` is a worker's configuration as JSON.
 #[wasm_bindgen]
 pub fn rollout_hash(config: &str, steps: u32) -> Result<String, Failure> {
     let config = config.parse()?;
     Ok(rollmesh_core::worker::rollout_hash(config, steps.into(), &envs::registry(), Kernels::PORTABLE)?.to_string())
 }
 
-/// Hash of what a worker samples, as 32 hexadecimal digits: what `rollmesh sample --config FILE` prints for as many
-/// samples. `config` is the file's content, JSON.
+/// Returns the hash of a worker's samples as 32 hexadecimal digits, which `rollmesh sample --config FILE` prints for as
+/// many samples. `config` is the file's content, JSON.
 #[wasm_bindgen]
 pub fn sample_hash(config: &str, samples: u32) -> Result<String, Failure> {
     Ok(hash_of_samples(config.parse()?, samples)?.to_string())
 }
 
-/// Hash of a fixed rollout, as 32 hexadecimal digits. Peers with the same one make the same bits.
+/// Returns the hash of a fixed rollout as 32 hexadecimal digits. Peers with the same hash compute the same bits.
 #[wasm_bindgen]
 #[must_use]
 pub fn core_fingerprint() -> String {
     Hash128(rollmesh_core::worker::core_fingerprint(Kernels::PORTABLE)).to_string()
 }
 
-/// All environments that there are, or the one of that name with settings as JSON: a JSON list with names, spaces by agent and
-/// time limits.
+/// Describes all environments, or the one of that name with settings as JSON, in a JSON list with names, spaces by
+/// agent and time limits.
 #[wasm_bindgen(js_name = describeEnvs)]
 pub fn describe_envs(name: Option<String>, config: &str) -> Result<String, Failure> {
     let registry = envs::registry();
@@ -92,7 +92,7 @@ fn of_spaces(spaces: &EnvSpaces) -> Result<Value, Failure> {
     }))
 }
 
-/// Spaces and their element types as JSON.
+/// Returns spaces and their element types as JSON.
 pub(crate) fn spaces_json(spaces: &EnvSpaces) -> Result<String, Failure> {
     Ok(of_spaces(spaces)?.to_string())
 }

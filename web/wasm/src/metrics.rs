@@ -1,4 +1,4 @@
-//! What became of episodes, as plain objects.
+//! The metrics of a worker as plain objects.
 
 use js_sys::{Array, BigInt, Object};
 use rollmesh_core::worker::WorkerMetrics;

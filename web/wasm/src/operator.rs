@@ -1,4 +1,4 @@
-//! An operator of a hub: its requests, and what the hub shows it.
+//! An operator of a hub: its requests, and the hub's messages to it.
 
 use rollmesh_core::protocol::{
     Connection, Message, Phase, Received, Role, Token, WorkerState,
@@ -19,7 +19,7 @@ pub struct OperatorHandle {
 
 #[wasm_bindgen]
 impl OperatorHandle {
-    /// `token` is an operator's, in hexadecimal digits.
+    /// Creates a connection with an operator's token in hexadecimal digits.
     #[wasm_bindgen(constructor)]
     pub fn new(token: &str) -> Result<Self, Failure> {
         let token = Token::from_hex(token).map_err(Failure::config)?;
@@ -27,12 +27,13 @@ impl OperatorHandle {
         Ok(Self { connection: Connection::new(identity), last: 0 })
     }
 
-    /// The next frame for the hub.
+    /// Returns the next frame for the hub.
     pub fn poll(&mut self) -> Option<Vec<u8>> {
         self.connection.poll_frame().map(|frame| frame.to_vec())
     }
 
-    /// Handles a frame of the hub; what it says as JSON with one field, or `undefined`.
+    /// Handles a frame of the hub. Returns its message, or the end of the connection, as JSON with one field; else
+    /// `undefined`.
     pub fn handle(&mut self, frame: &[u8]) -> Option<String> {
         let received = self.connection.handle_frame(frame, None);
         if let Some(end) = self.connection.end() {

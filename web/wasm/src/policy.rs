@@ -1,4 +1,4 @@
-//! Policies: of a worker, or on their own.
+//! Policies of a worker, and policies without one.
 
 use js_sys::{Float32Array, Object};
 use rollmesh_core::{
@@ -19,7 +19,7 @@ use crate::{
     worker::SharedWorker,
 };
 
-/// Describes a policy whose weights are given apart.
+/// The description of a policy whose weights are given separately.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PolicyDescription {
@@ -30,9 +30,9 @@ struct PolicyDescription {
     normalize_actions: bool,
     clip_actions: bool,
     seed: u64,
-    /// Those whose weights the file has.
+    /// The policies whose weights the file has.
     policies: Vec<PolicyId>,
-    /// The one of them that acts.
+    /// The policy that acts.
     policy: PolicyId,
 }
 
@@ -41,14 +41,14 @@ enum Acting {
     Of { worker: SharedWorker, id: PolicyId },
 }
 
-/// Acts on observations as its environment gives them.
+/// A policy that acts on observations as its environment returns them.
 #[wasm_bindgen]
 pub struct PolicyHandle {
     acting: Acting,
-    /// The environment's.
+    /// The environment's spaces.
     spaces: EnvSpaces,
     transform: ActionTransform,
-    /// Calls so far, the address of their random numbers.
+    /// The number of calls so far, which selects the random numbers of the next one.
     calls: u32,
 }
 
@@ -78,7 +78,7 @@ impl PolicyHandle {
 
 #[wasm_bindgen]
 impl PolicyHandle {
-    /// A policy with the weights of a safetensors file, and what else it is as JSON.
+    /// Creates a policy from the weights of a safetensors file and a description as JSON.
     #[wasm_bindgen(constructor)]
     pub fn new(description: &str, weights: &[u8]) -> Result<Self, Failure> {
         let description: PolicyDescription = serde_json::from_str(description)?;
@@ -101,14 +101,14 @@ impl PolicyHandle {
         })
     }
 
-    /// Spaces as JSON.
+    /// Returns the spaces as JSON.
     #[wasm_bindgen(getter)]
     pub fn spaces(&self) -> Result<String, Failure> {
         crate::spaces_json(&self.spaces)
     }
 
-    /// Acts on rows of observations in a typed array, and gives actions as the environment takes them. `state` is empty or has
-    /// the states before the rows; the actions and rewards before them may be left out.
+    /// Acts on rows of observations in a typed array. Returns actions in the form that the environment takes. `state`
+    /// is empty or has the states before the rows; the actions and rewards before them may be omitted.
     pub fn act(
         &mut self,
         observations: &JsValue,
@@ -141,12 +141,12 @@ impl PolicyHandle {
         Ok(object.into())
     }
 
-    /// The weights as a safetensors file.
+    /// Returns the weights as a safetensors file.
     pub fn weights(&mut self) -> Result<Vec<u8>, Failure> {
         self.with_entry(|entry| Ok(entry.policy.weights().to_safetensors()?))
     }
 
-    /// Acts with the weights of a safetensors file from now on; those of a worker from its next sample on.
+    /// Replaces the weights by those of a safetensors file; a worker's policy uses them from its next sample on.
     #[wasm_bindgen(js_name = setWeights)]
     pub fn set_weights(&mut self, weights: &[u8]) -> Result<(), Failure> {
         let weights = Weights::from_safetensors(weights, WeightsVersion(0))?;

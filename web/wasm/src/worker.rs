@@ -24,7 +24,7 @@ extern "C" {
 pub(crate) struct SharedWorker(Rc<RefCell<RolloutWorker>>);
 
 impl SharedWorker {
-    /// Lends the worker, unless it is lent: its environments, written in JavaScript, may not ask anything of it.
+    /// Borrows the worker. Fails if it is borrowed already: its environments, written in JavaScript, may not call it.
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut RolloutWorker) -> Result<R, Failure>) -> Result<R, Failure> {
         let busy =
             |_| Failure::new("busy", "the worker is at work: an environment cannot use the worker that steps it");
@@ -32,10 +32,10 @@ impl SharedWorker {
     }
 }
 
-/// Samples batches of experience.
+/// A worker that samples batches of experience.
 ///
-/// Same settings, same bits: whatever the budgets of slices, and wherever this runs, the batches are those that
-/// `rollmesh sample` makes natively.
+/// With the same settings the batches are bit-identical to those of a native `rollmesh sample`, for any budget of
+/// slices and on any host.
 #[wasm_bindgen]
 pub struct WorkerHandle {
     worker: SharedWorker,
@@ -43,8 +43,8 @@ pub struct WorkerHandle {
 
 #[wasm_bindgen]
 impl WorkerHandle {
-    /// `config` is a worker's configuration as JSON, as `rollmesh sample --config FILE` takes it; what it leaves out has
-    /// RLlib's defaults. It may name whatever is registered.
+    /// Creates a worker from a configuration as JSON, as `rollmesh sample --config FILE` takes it. Omitted settings
+    /// have RLlib's defaults. All registered names are available.
     #[wasm_bindgen(constructor)]
     pub fn new(config: &str) -> Result<Self, Failure> {
         let config: RolloutConfig = config.parse()?;
@@ -52,19 +52,20 @@ impl WorkerHandle {
         Ok(Self { worker: SharedWorker(Rc::new(RefCell::new(worker))) })
     }
 
-    /// The next sample.
+    /// Returns the next sample.
     pub fn sample(&self) -> Result<BatchHandle, Failure> {
         self.worker.with(|worker| Ok(BatchHandle::of(worker.sample()?)?))
     }
 
-    /// Continues the sample for `budgetMs` milliseconds; the batch once it is complete, else `undefined`. Every call takes
-    /// one step of all environments at least, also with a budget of 0, and looks at the clock before each further one.
+    /// Continues the sample for `budgetMs` milliseconds. Returns the batch once it is complete, else `undefined`. Every
+    /// call takes at least one step of all environments, also with a budget of 0, and reads the clock before each
+    /// further one.
     #[wasm_bindgen(js_name = sampleWithin)]
     pub fn sample_within(
         &self,
         #[wasm_bindgen(js_name = budgetMs)] budget_ms: f64,
     ) -> Result<Option<BatchHandle>, Failure> {
-        // What is no number of milliseconds, or a negative one, is no time.
+        // The cast turns NaN and negative budgets into 0.
         let span = Micros((budget_ms * 1_000.0) as u64);
         self.worker.with(|worker| {
             let sampled = worker.sample_within(span)?;
@@ -72,7 +73,7 @@ impl WorkerHandle {
         })
     }
 
-    /// Episodes that have ended since the last call, and what went wrong.
+    /// Returns the episodes that have ended since the last call, and the warnings and quarantined environments.
     pub fn metrics(&self) -> Result<JsValue, Failure> {
         self.worker.with(|worker| Ok(metrics::to_js(&worker.metrics())))
     }
@@ -108,19 +109,19 @@ impl WorkerHandle {
         self.worker.with(|worker| Ok(worker.remove_policy(&PolicyId::new(id), None, None)?))
     }
 
-    /// A policy as bytes: its kind, settings, weights and filter.
+    /// Returns a policy as bytes: its kind, settings, weights and filter.
     #[wasm_bindgen(js_name = exportPolicy)]
     pub fn export_policy(&self, id: String) -> Result<Vec<u8>, Failure> {
         self.worker.with(|worker| Ok(worker.export_policy(&PolicyId::new(id))?))
     }
 
-    /// Takes a policy of [`export_policy`](Self::export_policy) under an id, which need not be there.
+    /// Imports a policy of [`export_policy`](Self::export_policy) under a new or existing id.
     #[wasm_bindgen(js_name = importPolicy)]
     pub fn import_policy(&self, id: String, state: &[u8]) -> Result<(), Failure> {
         self.worker.with(|worker| Ok(worker.import_policy(&PolicyId::new(id), state)?))
     }
 
-    /// Lets policies act with the weights of safetensors files, from the next sample on: all of them or none.
+    /// Sets the weights of policies from safetensors files, from the next sample on. If one fails, no weights change.
     #[wasm_bindgen(js_name = setWeights)]
     pub fn set_weights(&self, ids: Vec<String>, files: Vec<js_sys::Uint8Array>) -> Result<(), Failure> {
         let named = ids.into_iter().map(PolicyId::new).zip(files);
@@ -129,22 +130,22 @@ impl WorkerHandle {
         self.worker.with(|worker| Ok(worker.set_weights(&weights, None, None)?))
     }
 
-    /// Policies, filters, progress, and where each environment is in its life, as bytes.
+    /// Returns the worker's state as bytes: policies, filters, progress, and the position of each environment.
     pub fn save(&self) -> Result<Vec<u8>, Failure> {
         self.worker.with(|worker| Ok(worker.save()?))
     }
 
-    /// Continues from [`save`](Self::save).
+    /// Restores the state of [`save`](Self::save).
     pub fn restore(&self, state: &[u8]) -> Result<(), Failure> {
         self.worker.with(|worker| Ok(worker.restore(state)?))
     }
 
-    /// The picture of an environment, if it has one.
+    /// Returns the picture of an environment, if it has one.
     pub fn picture(&self, env: u32) -> Result<JsValue, Failure> {
         self.worker.with(|worker| {
             lanes::picture(|frame| {
                 let drawn = worker.foreach_env_with_context(|sub, context| {
-                    // Environments in quarantine are not among them.
+                    // Environments in quarantine are not among the contexts.
                     context.home.vector_index == env
                         && match sub {
                             SubEnv::Lane { env, lane } => env.render_at(lane, frame),
@@ -158,7 +159,7 @@ impl WorkerHandle {
     }
 }
 
-/// The finest clock that there is.
+/// Returns the host's finest clock.
 fn clock() -> fn() -> Micros {
     let performance = js_sys::Reflect::get(&js_sys::global(), &"performance".into());
     match performance {

@@ -1,4 +1,4 @@
-//! The same rollouts natively, in Node and in a browser: one list of hashes for all of them.
+//! Tests that rollouts are the same natively, in Node and in a browser, with one list of hashes for all of them.
 //!
 //! Runs as an ordinary test, and under wasm-bindgen's test runner, in Node or, with
 //! `WASM_BINDGEN_USE_DEDICATED_WORKER=1`, in a browser's Web Worker.
@@ -49,7 +49,7 @@ fn runs_in_one_thread_learn_the_weights_of_train() {
     }
 }
 
-/// A module's memory never shrinks: a run has to use again what it has freed.
+/// A module's memory never shrinks, so a run must reuse freed memory.
 #[cfg(target_family = "wasm")]
 #[wasm_bindgen_test]
 fn memory_stays_flat_over_many_updates() {
@@ -64,7 +64,7 @@ fn memory_stays_flat_over_many_updates() {
         core::arch::wasm32::memory_size::<0>()
     };
     let before = pages_after(50);
-    // Fragmentation may take some; to keep the batch of each update would take 17 pages of 64 KiB and more.
+    // Fragmentation may take some pages; to keep the batch of each update would take 17 pages of 64 KiB and more.
     let grown = pages_after(500) - before;
     assert!(grown <= 4, "{before} pages, and {grown} more");
 }
@@ -117,7 +117,7 @@ fn callbacks_of_a_user_leave_metrics_of_episodes() {
     assert!(episodes.iter().all(|episode| episode.custom_metrics.get("steps") == Some(&f64::from(episode.length))));
 }
 
-/// Cars and lights have a policy each.
+/// Cars and lights each have a policy.
 #[wasm_bindgen_test(unsupported = test)]
 fn policies_of_several_agents_are_evaluated_as_in_every_other_build() {
     let mut run = RunConfig::new("MultiAgentTrafficGrid-v0").seed(3);
@@ -129,15 +129,15 @@ fn policies_of_several_agents_are_evaluated_as_in_every_other_build() {
     assert_eq!((found.env_steps, found.reward()), EVALUATED);
 }
 
-/// Env steps and return.
+/// The env steps and the return.
 const EVALUATED: (u64, f64) = (50, -187.50000000000003);
 
-/// Hidden layers, environments, seed, env steps, hash.
+/// Hidden layers, number of environments, seed, env steps, hash.
 const GOLDEN: &[(&[u32], u32, u64, u32, &str)] = &[
     (&[64, 64], 64, 1, 2_000, "521ef2d51d3d6ff4fd7c9c47f4d335f0"),
     (&[64, 64], 5, 7, 2_000, "e30f6678c27cefec785314253f8b549c"),
     (&[16], 1, u64::MAX, 500, "d7c78261df34537dd3da910fac82a6f1"),
-    // Minutes without optimisation.
+    // Takes minutes without optimisation.
     #[cfg(not(debug_assertions))]
     (&[64, 64], 8, 0, 1_000_000, "7ddda76a2621d751b1159ca29d2ec996"),
 ];

@@ -1,4 +1,4 @@
-//! Samples in slices, with the clock of the browser.
+//! Tests sampling in slices with the browser's clock.
 #![cfg(target_arch = "wasm32")]
 
 use js_sys::{Object, Reflect, Uint8Array};
@@ -16,7 +16,7 @@ fn get(object: &JsValue, name: &str) -> JsValue {
     Reflect::get(object, &name.into()).unwrap_or_default()
 }
 
-/// Names and bytes of everything in a batch.
+/// Returns the names and bytes of everything in a batch.
 fn content(batch: &BatchHandle) -> Vec<(String, Vec<u8>)> {
     let batch = &batch.to_object().unwrap_or_default();
     let mut content = vec![(format!("{:?} {:?}", get(batch, "envSteps"), get(batch, "agentSteps")), Vec::new())];

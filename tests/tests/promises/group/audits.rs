@@ -1,4 +1,4 @@
-//! Untrusted workers: a divergent one is caught and leaves no trace, and no other fails an audit.
+//! Untrusted workers: the audits detect a divergent one and undo its fragments, and no other worker fails an audit.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ use rollmesh_tests::{
 
 const LENGTH: u32 = 4;
 
-/// What a trusted one makes of it.
+/// Returns the verdict of an honest replay.
 fn replay(task: &AuditTask) -> Verdict {
     let lease = task.lease();
     let [leased] = &lease.slots[..] else { panic!("one slot") };
@@ -39,25 +39,25 @@ fn judge(group: &mut LeaseGroup, task: &AuditTask, now: Micros) -> Option<Failed
     group.poll_failed_audit()
 }
 
-/// A group whose workers answer immediately.
+/// A group with workers that answer immediately.
 struct Rig {
     config: GroupConfig,
     group: LeaseGroup,
     workers: BTreeMap<WorkerId, FakeWorker>,
-    /// A worker that flips a reward in the given number of a thousand fragments.
+    /// The divergent worker, and the number per thousand of its fragments in which it flips a reward.
     divergent: Option<(WorkerId, u64)>,
     false_fragments: u64,
     policy: (AuditPolicy, u64),
     dice: Dice,
     failed_audits: Vec<FailedAudit>,
     batches: Vec<Vec<SlotFragment>>,
-    /// After every batch, to go back to.
+    /// The states after every batch, for roll-backs.
     saved: Vec<GroupState>,
     now: Micros,
 }
 
 impl Rig {
-    /// All workers but the first are untrusted, each with a principal of its own number.
+    /// Creates a group in which all workers but the first are untrusted, each with its own principal.
     fn new(slots: u32, workers: u32, policy: AuditPolicy, secret: u64) -> Self {
         let config = GroupConfig::new(slots, LENGTH);
         let group = LeaseGroup::new(config).unwrap();
@@ -87,7 +87,7 @@ impl Rig {
         self.workers.insert(worker, FakeWorker::new(LENGTH, false));
     }
 
-    /// The next batch. Verdicts arrive now and then, in any order; all of them where the group waits for them.
+    /// Samples the next batch. Verdicts arrive now and then, in any order, and the rest after the batch.
     fn next_batch(&mut self) {
         self.group.begin_iteration(WeightsVersion(self.batches.len() as u64), self.now).unwrap();
         let mut waiting = Vec::new();
@@ -144,7 +144,7 @@ impl Rig {
         }
     }
 
-    /// Goes back to the state before the first doubtful batch, without the worker that failed.
+    /// Rolls back to the state before the first doubtful batch, without the worker that failed the audit.
     fn roll_back(&mut self, failed_audit: &FailedAudit) {
         for worker in &failed_audit.workers {
             self.workers.remove(worker);
@@ -239,7 +239,7 @@ fn honest_workers_pass_every_audit() {
     assert_eq!(rig.batches, calm_batches(8, LENGTH, 2_000));
 }
 
-/// A group with a lease of both slots for worker 2, which is not trusted, and the same for worker 1, as a hedge.
+/// Returns a group with a lease of both slots for worker 2, which is untrusted, and a hedge of it for worker 1.
 fn hedged() -> (LeaseGroup, [Lease; 2]) {
     let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
     group.set_audits(AuditPolicy::NONE, 1).unwrap();
@@ -384,8 +384,8 @@ fn worker_that_contradicts_correct_rows_is_caught_without_double_work() {
     }
 }
 
-/// Worker 3, which is not trusted, has made the first batch and left. Then worker 2, which is not trusted either, and
-/// another worker of worker 3's principal were asked for the next one.
+/// Returns a group in which worker 3, which is untrusted, has sampled the first batch and disconnected. The next batch
+/// is leased to worker 2, which is untrusted, too, and as a hedge to another worker of worker 3's principal.
 fn hedged_by_a_principal_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<SlotFragment>) {
     let (principal, start) = (Principal(3), Micros(0));
     let mut group = LeaseGroup::new(GroupConfig::new(2, LENGTH)).unwrap();
@@ -418,7 +418,8 @@ fn hedged_by_a_principal_that_was_here_before() -> (LeaseGroup, [Lease; 2], Vec<
 #[test]
 fn contradicted_worker_fails_its_audit_after_a_recomputation() {
     let now = Micros::from_secs(1);
-    // Reported before the replay is done; by a worker that has left by then; and after the replay.
+    // The contradiction arrives before the replay is done, from a worker that disconnects meanwhile, and after the
+    // replay.
     for (is_closed, is_known) in [(false, false), (true, false), (false, true)] {
         let (mut group, [first, second], right) = hedged_by_a_principal_that_was_here_before();
         let mut false_fragments = right.clone();
@@ -433,7 +434,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
         group.handle_audited(&task, replay(&task), now);
         let mut failed_audit = group.poll_failed_audit().unwrap();
         if is_known {
-            // It tries again, under another name.
+            // The same fragments arrive from a worker of another principal.
             group.distrust(WorkerId(5), Principal(5));
             join(&mut group, WorkerId(5), WorkerProfile::NATIVE, now);
             group.handle_fragments(WorkerId(5), second.id, false_fragments, now);
@@ -446,7 +447,7 @@ fn contradicted_worker_fails_its_audit_after_a_recomputation() {
         };
         assert_eq!((failed_audit.principal, &failed_audit.workers), (principal, &workers));
         assert_eq!((failed_audit.slot, failed_audit.fragment), (SlotId(1), FragmentNo(1)));
-        // What it has committed was never recomputed, and is in a batch.
+        // The worker's committed fragments were never recomputed, and are in a batch.
         assert_eq!((failed_audit.dropped, failed_audit.first_doubtful), (0, doubtful));
         assert_eq!(group.poll_failed_audit(), None);
         let honest = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
@@ -462,7 +463,7 @@ fn contradicting_a_trusted_worker_fails_no_audit() {
     let mut false_fragments = fragments();
     flip_a_reward_bit(&mut false_fragments[1]);
     group.handle_fragments(WorkerId(2), first.id, false_fragments, now);
-    // Nothing was recomputed, so that it only gets no more leases.
+    // Nothing was recomputed, so the only consequence for the worker is that it gets no more leases.
     assert_eq!((group.poll_audit(), group.poll_failed_audit()), (None, None));
     let divergent = group.workers(now).find(|worker| worker.worker == WorkerId(2)).unwrap();
     assert_eq!(divergent.state, WorkerState::Quarantined);
@@ -493,7 +494,7 @@ fn doubts_outlive_the_process_and_a_return_to_an_earlier_batch() {
     rig.divergent = Some((WorkerId(3), 1_000));
     (0..10).for_each(|_| rig.next_batch());
     assert!(rig.false_fragments > 0);
-    // Another worker fails an audit, and the run goes back to where it was before the sixth batch, or its hub is started again.
+    // Another worker fails an audit and the run is rolled back to before the sixth batch, or its hub is restarted.
     let state = GroupState::decode(&rig.saved[5].encode()).unwrap();
     let mut group = LeaseGroup::restore(rig.config, state).unwrap();
     assert_eq!(group.doubtful().min(), Some(FragmentNo(0)));
@@ -540,7 +541,8 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
     let mut false_fragment = start(&first.1).fragment(WeightsVersion(0), LENGTH);
     flip_a_state_bit(&mut false_fragment);
     group.handle_fragments(WorkerId(1), first.1.id, vec![false_fragment], now);
-    // The divergent worker leaves, and an honest worker resumes from its divergent state until that is found out.
+    // The divergent worker disconnects, and an honest worker resumes from its divergent state until the audit detects
+    // it.
     group.handle_left(WorkerId(1), now);
     join(&mut group, WorkerId(3), WorkerProfile::NATIVE, now);
     let (worker, from_divergence) = grants(&mut group).pop().unwrap();
@@ -548,7 +550,7 @@ fn worker_that_resumes_from_divergent_state_passes_its_audit() {
     let late = start(&from_divergence).fragment(WeightsVersion(0), LENGTH);
     let task = group.poll_audit().unwrap();
     assert_eq!(judge(&mut group, &task, now).unwrap().dropped, 1);
-    // All of it is made anew before what it had made arrives.
+    // Both fragments are recomputed before the honest worker's upload arrives.
     let mut state = FakeState::new(SlotId(0));
     let mut leases = VecDeque::new();
     while state.next < FragmentNo(2) {
@@ -578,7 +580,7 @@ fn divergent_fragments_from_before_a_restart_count_once() {
     group.count_taken_back(8);
     let state = GroupState::decode(&group.state().encode()).unwrap();
     let mut restored = LeaseGroup::restore(GroupConfig::new(1, LENGTH), state).unwrap();
-    // It had 12 at the end, and 8 of them when it was saved.
+    // The group had counted 12 at the end, and 8 of them when its state was saved.
     restored.count_taken_back(12);
     assert_eq!((restored.ledger().rejected.audit, restored.ledger().granted), (12, 12));
     assert!(restored.ledger().balances());

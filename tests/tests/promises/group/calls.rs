@@ -1,4 +1,4 @@
-//! A manager of calls and two workers' sessions, which exchange frames in memory: what a group of workers stands on.
+//! A call manager and two workers' sessions, which exchange frames in memory. A worker group builds on both.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use rollmesh_core::{
     },
 };
 
-/// What a hub asks: to set a worker up, or something of it.
+/// A request of the hub: to set a worker up, or a command.
 #[derive(Debug)]
 enum Ask {
     SetUp(Box<WorkerSetup>),
@@ -68,7 +68,7 @@ impl Peer {
         self.outbox.push(message).unwrap();
     }
 
-    /// Carries frames both ways and lets the worker work, until neither side has anything to say.
+    /// Forwards frames in both directions and lets the worker work, until both sides are idle.
     fn exchange(&mut self) -> Vec<Message> {
         let mut messages = vec![];
         loop {
@@ -95,7 +95,7 @@ impl Peer {
     }
 }
 
-/// Functions of all programs: `fail` fails as configured, `place` returns where it runs.
+/// Returns a registry with functions that return a worker's place, an environment's index and a policy's id.
 fn registry() -> Registry {
     Registry::builtin()
         .with_worker_fn("place", |worker, _| {
@@ -128,7 +128,7 @@ impl Hub {
         hub
     }
 
-    /// Sends pending messages, and hands over the answers.
+    /// Sends pending messages, and passes the answers to the call manager.
     fn exchange(&mut self) {
         while let Some(CallCommand { worker, call, request }) = self.calls.poll_command() {
             if let Some(peer) = self.peers.get_mut(&worker) {
@@ -153,7 +153,7 @@ impl Hub {
         self.foreach(ForEach::new(Ask::Command(command.into())))
     }
 
-    /// Batches of all workers.
+    /// Samples a batch from every worker.
     fn sample(&mut self) -> Vec<AnyBatch> {
         self.ask(WorkerCommand::Sample).into_iter().map(|(_, result)| batch(result.unwrap())).collect()
     }
@@ -183,12 +183,12 @@ fn config() -> RolloutConfig {
         .seed(3)
 }
 
-/// The same worker without any wires.
+/// Returns the same worker without a connection.
 fn alone(config: &RolloutConfig, place: WorkerPlace) -> RolloutWorker {
     RolloutWorker::from_config(config.clone(), &registry(), place).unwrap()
 }
 
-/// Weights of which every value is shifted.
+/// Returns weights with every value shifted.
 fn shifted(weights: &BTreeMap<PolicyId, Weights>, by: f32) -> BTreeMap<PolicyId, Weights> {
     let shift = |weights: &Weights| {
         let tensors = weights.tensors().iter().map(|tensor| {
@@ -213,7 +213,7 @@ fn samples_of_called_workers_equal_those_of_standalone_ones() {
     }
 }
 
-/// A sample that is asked for after new weights acts with these, also if they are much larger than the question.
+/// A sample that is requested after new weights uses them, even if their message is much larger than the request.
 #[test]
 fn large_weights_are_not_overtaken() {
     let config = config().fcnet_hiddens(&[256, 256]);
@@ -278,7 +278,7 @@ fn errors_are_answers_and_workers_stay_healthy() {
     assert_eq!(failed(&hub.ask(set)[0]).0, CommandErrorKind::Policy);
     assert_eq!(hub.healthy(), [1, 2]);
 
-    // Those that cannot be made say why in their own words, and then cannot sample.
+    // A worker that cannot be created reports the reason, and then cannot sample.
     let broken = RolloutConfig { env: Some("Pong-v9".into()), ..config() };
     let why = registry().env("Pong-v9").err().unwrap().to_string();
     let set_up = hub.foreach(ForEach::new(set_up(&broken, WorkerPlace::remote(1, 2))).workers([WorkerId(1)]));
@@ -289,7 +289,8 @@ fn errors_are_answers_and_workers_stay_healthy() {
     assert_eq!((hub.healthy(), hub.ask(WorkerCommand::Sample).len()), (vec![2], 1));
 }
 
-/// A worker dies in the middle of a call. Another one takes its place, gets its settings and a state, and counts again.
+/// A worker exits during a call. Another one takes its place, gets its settings and a state, and counts as healthy
+/// again.
 #[test]
 fn worker_that_dies_is_replaced_and_restored() {
     let mut hub = Hub::new(2, &config());

@@ -1,4 +1,4 @@
-//! Fragments that fail: what the group does about them, one situation at a time.
+//! The group's handling of failed fragments, one situation at a time.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -21,7 +21,7 @@ fn ms(millis: u64) -> Micros {
     Micros::from_millis(millis)
 }
 
-/// A group with these workers, and the first iteration begun at 0 ms.
+/// Returns a group with these workers, whose first iteration began at 0 ms.
 fn group(num_slots: u32, workers: &[WorkerId]) -> LeaseGroup {
     let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     begin(&mut group, workers);
@@ -48,7 +48,7 @@ fn grant(group: &mut LeaseGroup, to: WorkerId, slots: &[u32]) -> Lease {
     }
 }
 
-/// What a lease brings of some of its slots.
+/// Uploads the fragments of some slots of a lease.
 fn deliver(group: &mut LeaseGroup, worker: WorkerId, lease: &Lease, slots: &[u32], now: Micros) {
     let calm = calm_batches(16, LENGTH, lease.fragment.0 + 1);
     let made = |slot: &u32| calm[lease.fragment.0 as usize][*slot as usize].clone();
@@ -83,7 +83,7 @@ fn failed_fragment_is_re_granted_to_another_worker_while_other_slots_continue() 
     assert_eq!((group.ledger().expired.refused, fatal(&group), group.failures().0), (expired, None, 1));
     let events: Vec<GroupEvent> = std::iter::from_fn(|| group.poll_event()).collect();
     assert_eq!(events, [GroupEvent::FragmentFailed { worker: A, failure: failure(1, 7) }]);
-    // What A has delivered it still holds.
+    // A still holds the state of the slot that it has delivered.
     group.begin_iteration(WeightsVersion(1), ms(5)).unwrap();
     let next = grant(&mut group, A, &[0, 2]);
     assert!(matches!(next.slots[0].source, SlotSource::Held), "{next:?}");
@@ -176,7 +176,7 @@ fn slot_whose_leases_hang_is_found_and_is_fatal_after_five() {
         if tries == 5 {
             break;
         }
-        // It is ended, and another one takes its place.
+        // The worker is ended, and another one takes its place.
         group.handle_left(worker, now);
         worker = WorkerId(worker.0 + 1);
         join(&mut group, worker, WorkerProfile::NATIVE, now);

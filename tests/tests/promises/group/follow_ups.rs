@@ -1,4 +1,4 @@
-//! What the group promises while two iterations are open, one situation at a time.
+//! The group's guarantees while two iterations are open, one situation at a time.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -23,8 +23,8 @@ fn ms(millis: u64) -> Micros {
     Micros::from_millis(millis)
 }
 
-/// A group with these workers, and two iterations begun at 0 ms. Leases are in slot order, those of the first iteration
-/// first.
+/// Returns a group with these workers, whose first two iterations began at 0 ms, and its leases: those of the first
+/// iteration first, in slot order.
 fn group(num_slots: u32, workers: &[WorkerId]) -> (LeaseGroup, Vec<Lease>) {
     let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     for &worker in workers {
@@ -37,7 +37,7 @@ fn group(num_slots: u32, workers: &[WorkerId]) -> (LeaseGroup, Vec<Lease>) {
     (group, leases)
 }
 
-/// The leases that are granted now.
+/// Returns the leases that the group grants now.
 #[track_caller]
 fn grants(group: &mut LeaseGroup) -> Vec<Lease> {
     let lease = |command| match command {
@@ -67,7 +67,7 @@ fn calm(num_slots: u32, iterations: u64) -> Vec<Vec<SlotFragment>> {
     calm_batches_of(num_slots, LENGTH, iterations, u64::MAX)
 }
 
-/// What an honest worker makes of a lease.
+/// Returns the fragments of an honest worker for a lease.
 fn make(lease: &Lease) -> Vec<SlotFragment> {
     let calm = calm(64, lease.fragment.0 + 1);
     lease.slots.iter().map(|leased| calm[lease.fragment.0 as usize][leased.slot.0 as usize].clone()).collect()
@@ -205,7 +205,7 @@ fn a_follow_up_ends_with_a_lease_that_another_worker_was_faster_with() {
     let ledger = group.ledger();
     assert_eq!((ledger.superseded, ledger.expired.revoked), (8, 8));
     assert_eq!(group.poll_batch().unwrap(), calm(2, 1)[0]);
-    // What was A's is free for every worker.
+    // A's slots are free for every worker.
     for command in said.into_iter().skip(2) {
         let GroupCommand::Grant { worker, lease } = command else { panic!("{command:?}") };
         deliver(&mut group, worker, &lease, ms(300));

@@ -1,5 +1,5 @@
-//! The checker of histories finds what is wrong: divergent workers, and histories of sound runs that were changed in one
-//! place, in every way in which a group could be broken.
+//! The checker of histories detects violations: divergent workers, and histories of correct runs that were changed in
+//! one place, in every way in which a group could be broken.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -13,13 +13,14 @@ use rollmesh_tests::{
     simnet::SimNet,
 };
 
-/// A chaotic run of each mode.
+/// Returns a chaotic run of each mode.
 fn scenarios(seed: u64) -> [Scenario; 3] {
     let chaotic = Scenario::chaotic(seed);
     [chaotic.clone(), chaotic.clone().asynchronous(), chaotic.with_deadlines()]
 }
 
-/// Changes a history in one place, in the middle of the entries for which `change` makes others. None if there are none.
+/// Changes a history in one place, in the middle of the entries that `change` replaces. Returns `None` if it replaces
+/// none.
 fn changed(history: &History, change: impl Fn(&Happened) -> Option<Vec<Happened>>) -> Option<History> {
     let places: Vec<(usize, Vec<Happened>)> =
         history.0.iter().enumerate().filter_map(|(at, happened)| Some((at, change(happened)?))).collect();
@@ -29,7 +30,7 @@ fn changed(history: &History, change: impl Fn(&Happened) -> Option<Vec<Happened>
     Some(History(entries))
 }
 
-/// Checks that a change is found in every mode, or in those modes that have what it changes.
+/// Asserts that the checker detects a change in every mode whose histories have such an entry.
 fn assert_found(what: &str, change: impl Fn(&Happened) -> Option<Vec<Happened>>) {
     let mut found = 0;
     for seed in 0..12 {

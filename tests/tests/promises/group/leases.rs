@@ -1,4 +1,4 @@
-//! What the group promises, one situation at a time. The simulator in `sim` mixes them.
+//! The group's guarantees, one situation at a time. The simulator in `sim` mixes them.
 
 mod ends;
 mod hedges;
@@ -29,7 +29,7 @@ fn ms(millis: u64) -> Micros {
     Micros::from_millis(millis)
 }
 
-/// A group with these workers, and the first iteration begun at 0 ms.
+/// Returns a group with these workers, whose first iteration began at 0 ms.
 fn group(num_slots: u32, workers: &[WorkerId]) -> LeaseGroup {
     let mut group = LeaseGroup::new(GroupConfig::new(num_slots, LENGTH)).unwrap();
     for &worker in workers {
@@ -52,7 +52,7 @@ fn slots(lease: &Lease) -> Vec<u32> {
     lease.slots.iter().map(|leased| leased.slot.0).collect()
 }
 
-/// What an honest worker makes of a lease of the calm run.
+/// Returns the fragments of an honest worker for a lease of the calm run.
 fn make(lease: &Lease) -> Vec<SlotFragment> {
     let calm = calm_batches(64, LENGTH, lease.fragment.0 + 1);
     lease.slots.iter().map(|leased| calm[lease.fragment.0 as usize][leased.slot.0 as usize].clone()).collect()
@@ -276,7 +276,8 @@ fn fragments_of_different_lengths_count_as_what_they_bring() {
     group.begin_iteration(WeightsVersion(0), ms(0)).unwrap();
     let lease = grant(&mut group, A);
     let part = |slot, steps| vec![FakeState::new(SlotId(slot)).fragment(WeightsVersion(0), steps)];
-    // Reports go beyond the steps that were granted, up to twice the most that there can be; only they move the deadline.
+    // Reports may exceed the granted steps, up to twice their maximum; only reports within this limit move the
+    // deadline.
     let mut deadline = group.poll_timeout();
     for (steps, is_progress) in [(3 * LENGTH, true), (18 * LENGTH, true), (18 * LENGTH + 1, false)] {
         group.handle_progress(A, lease.id, steps.into(), ms(u64::from(steps)));
@@ -353,7 +354,7 @@ fn a_worker_holds_the_states_of_its_latest_lease_only() {
     let a = grant(&mut group, A);
     group.handle_left(B, ms(1));
     deliver(&mut group, A, &a, ms(2));
-    // The group had B's grant queued: it was dropped with B.
+    // The queued grant for B was dropped with B.
     let rest = grant(&mut group, A);
     deliver(&mut group, A, &rest, ms(3));
     let batch = group.poll_batch().unwrap();

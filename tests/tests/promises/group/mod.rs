@@ -1,5 +1,5 @@
-//! The group that leases slots to workers, and the calls to workers of a group: without processes and sockets, in the test's
-//! own time.
+//! The group that leases slots to workers, and the calls to workers of a group: without processes and sockets, with the
+//! test's own clock.
 
 mod audits;
 mod calls;

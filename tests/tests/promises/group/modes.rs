@@ -1,5 +1,5 @@
-//! Groups whose slots do not keep step, one situation at a time: batches of what is ready, deadlines, bounded staleness,
-//! journals; and restored groups. The simulator in `group_sim` mixes them.
+//! Groups whose slots advance independently, one situation at a time: batches of ready fragments, deadlines, bounded
+//! staleness, journals; and restored groups. The simulator in `sim` mixes them.
 
 use rollmesh_core::{
     batch::SlotFragment,
@@ -32,7 +32,7 @@ fn deadline(after: u64, max_staleness: u64) -> SamplingMode {
     SamplingMode::Deadline { after: ms(after), max_staleness }
 }
 
-/// A group with two workers, and the first iteration begun at 0 ms.
+/// Returns a group with two workers, whose first iteration began at 0 ms.
 fn group(num_slots: u32, mode: SamplingMode) -> LeaseGroup {
     let mut group = LeaseGroup::new(GroupConfig { mode, ..GroupConfig::new(num_slots, LENGTH) }).unwrap();
     for worker in [A, B] {
@@ -42,7 +42,7 @@ fn group(num_slots: u32, mode: SamplingMode) -> LeaseGroup {
     group
 }
 
-/// The next command, which must grant a lease to this worker.
+/// Takes the next command, which must grant a lease to this worker.
 #[track_caller]
 fn grant(group: &mut LeaseGroup, to: WorkerId) -> Lease {
     match group.poll_command() {
@@ -55,12 +55,12 @@ fn slots(lease: &Lease) -> Vec<u32> {
     lease.slots.iter().map(|leased| leased.slot.0).collect()
 }
 
-/// What of a batch decides on its rows.
+/// Returns the parts of a batch's fragments that determine its rows.
 fn names(batch: &[SlotFragment]) -> Vec<(u32, u64, u64)> {
     batch.iter().map(|made| (made.slot.0, made.fragment.0, made.weights_version.0)).collect()
 }
 
-/// Workers that make rows from the states that slots have.
+/// Fake workers, which compute rows from the slots' states.
 #[derive(Default)]
 struct Rows(std::collections::BTreeMap<SlotId, FakeState>);
 
@@ -270,7 +270,7 @@ fn modes_without_work_are_refused() {
     assert_eq!(LeaseGroup::new(empty).unwrap_err(), GroupConfigError::EmptyBatches);
 }
 
-/// The journal of two batches, with a fragment between them that is dropped.
+/// Returns the journal of two batches, with a dropped fragment between them.
 fn journal() -> Vec<JournalEntry> {
     let began = |version| JournalEntry::Began { weights_version: WeightsVersion(version) };
     let committed = |slot, fragment, version| JournalEntry::Committed {
@@ -298,7 +298,7 @@ fn journal_records_the_order_and_replays_the_same_batches() {
     let written: Vec<JournalEntry> = std::iter::from_fn(|| group.poll_journal()).collect();
     assert_eq!(written, journal());
 
-    // One worker, which delivers in the opposite order.
+    // The replay has one worker, which delivers in the opposite order.
     let mut again =
         LeaseGroup::new(GroupConfig { mode, max_slots_per_lease: 1, ..GroupConfig::new(2, LENGTH) }).unwrap();
     again.replay(written).unwrap();
@@ -321,7 +321,7 @@ fn journal_records_the_order_and_replays_the_same_batches() {
     assert_eq!(again.poll_batch().as_ref(), Some(&second));
     assert_eq!(again.ledger().dropped_stale, 4);
     assert_eq!(again.poll_journal(), None);
-    // The journal is over; from here on the group decides.
+    // The journal has ended; from here on the group decides.
     again.begin_iteration(WeightsVersion(5), ms(4)).unwrap();
     assert_eq!(again.poll_journal(), Some(JournalEntry::Began { weights_version: WeightsVersion(5) }));
 }
@@ -367,7 +367,7 @@ fn journal_continues_after_the_group_is_restored() {
     let mut restored = LeaseGroup::restore(config, group.state()).unwrap();
     join(&mut restored, A, WorkerProfile::NATIVE, ms(2));
     restored.begin_iteration(WeightsVersion(0), ms(2)).unwrap();
-    // Begun, and back again.
+    // An iteration has begun, and the group is restored again.
     journal.extend(drain(&mut restored));
     let mut restored = LeaseGroup::restore(config, restored.state()).unwrap();
     join(&mut restored, A, WorkerProfile::NATIVE, ms(3));
@@ -404,7 +404,7 @@ fn restored_group_resumes_bit_identically() {
     };
     assert_eq!(make_batch(&mut group, 0), calm[0]);
     assert_eq!(make_batch(&mut group, 1), calm[1]);
-    // The third iteration has begun: that does not show in the state.
+    // The beginning of the third iteration does not change the state.
     let before = group.state();
     group.begin_iteration(WeightsVersion(2), ms(2)).unwrap();
     let lost = grant(&mut group, A);

@@ -1,5 +1,5 @@
-//! Any sequence of calls of the group, sensible or not: it never panics, its ledger balances, and its history is that of a
-//! sound run.
+//! Random sequences of calls of the group, valid or not: it never panics, its ledger balances, and its history is that
+//! of a correct run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,15 +20,15 @@ use rollmesh_tests::{
 
 const LENGTH: u32 = 3;
 
-/// A call. Numbers choose among what is there, or name what is not.
+/// A call of the group. The numbers select existing objects, or name objects that do not exist.
 #[derive(Clone, Debug)]
 enum Op {
     Join(u32),
-    /// Whether a worker says that it is able.
+    /// The answer of a worker whether it is able.
     Answer(u32, bool),
     Left(u32),
     Remove(u32),
-    /// An upload of one of the latest leases, by its worker or another one, of the given number of its slots.
+    /// An upload for one of the latest leases, by its worker or another one, with the given number of its slots.
     Upload(usize, Option<u32>, usize),
     /// An upload without a lease.
     Nonsense {
@@ -41,7 +41,7 @@ enum Op {
     },
     Progress(usize, u64),
     Refused(usize, Option<u32>),
-    /// The fragment of the lease's first slot failed, in this step.
+    /// A failure of the fragment of the lease's first slot, in this step.
     Failed(usize, Option<u32>, u32),
     Invalid(usize, Option<u32>),
     Applied(u32, u64),
@@ -94,7 +94,7 @@ fn modes() -> impl Strategy<Value = SamplingMode> {
     ]
 }
 
-/// A group and what is known of it.
+/// A group and the test's model of it.
 struct Bench {
     config: GroupConfig,
     group: LeaseGroup,
@@ -102,10 +102,10 @@ struct Bench {
     newest: u64,
     /// The latest leases, newest first.
     leases: Vec<(WorkerId, Lease)>,
-    /// The states with which the fragments of the slots begin, as committed so far.
+    /// The initial states of the slots' fragments, as committed so far.
     starts: BTreeMap<(SlotId, FragmentNo), FakeState>,
     saved: GroupState,
-    /// Workers that have answered that they are able.
+    /// The workers that have answered that they are able.
     able: BTreeSet<WorkerId>,
     lives: u64,
     history: History,
@@ -235,12 +235,12 @@ impl Bench {
         self.group = LeaseGroup::restore(config, state).unwrap();
         self.able.clear();
         self.history.0.push(Happened::Restored);
-        // Recomputed fragments begin with states that come with the leases.
+        // Recomputed fragments begin with the states in their leases.
         self.leases.clear();
         self.starts.clear();
     }
 
-    /// Takes what the group has to say, and its ledger.
+    /// Records the group's commands and its ledger.
     fn ledger(&mut self) {
         while let Some(command) = self.group.poll_command() {
             match command {

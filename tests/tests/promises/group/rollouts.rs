@@ -1,4 +1,4 @@
-//! The group with real workers on CartPole: the rows do not depend on how many there are or what becomes of them.
+//! The group with real workers on CartPole: the rows do not depend on the number of workers or their failures.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use rollmesh_tests::{join, scenario::Dice};
 
 const ITERATIONS: u64 = 6;
 
-/// Iterations with the same weights, where two are open at a time.
+/// The number of iterations with the same weights, if two are open at a time.
 const PER_VERSION: u64 = 3;
 
 fn spec() -> RunConfig {
     RunConfig::new("CartPole-v1").seed(7).slots(12).num_envs(4).rollout_fragment_length(32).fcnet_hiddens(&[16])
 }
 
-/// Weights as a learner would publish them: other values in every version.
+/// Returns weights as a learner would publish them, with other values in every version.
 fn weights(version: u64) -> Weights {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     let model = ModelConfig { fcnet_hiddens: vec![16], ..ModelConfig::default() };
@@ -40,7 +40,7 @@ fn weights(version: u64) -> Weights {
 struct Cluster {
     group: LeaseGroup,
     runners: BTreeMap<WorkerId, SlotRunner>,
-    /// Leases that wait for the end of another one.
+    /// The leases that wait for the end of another one.
     follow_ups: BTreeMap<WorkerId, Lease>,
     joined: u32,
     now: Micros,
@@ -65,7 +65,7 @@ impl Cluster {
         join(&mut self.group, worker, WorkerProfile::NATIVE, self.now);
     }
 
-    /// Kills a worker in the middle of whatever it does and starts another one.
+    /// Kills a worker in any state and starts another one.
     fn replace(&mut self, worker: WorkerId) {
         self.runners.remove(&worker);
         self.follow_ups.remove(&worker);
@@ -100,7 +100,7 @@ impl Cluster {
         }
     }
 
-    /// Lets every worker do a few steps; then 10 ms have passed.
+    /// Lets every worker do a few steps, and advances the clock by 10 ms.
     fn step_workers(&mut self, dice: &mut Dice) {
         let working: Vec<WorkerId> = self.runners.keys().copied().collect();
         for worker in working {
@@ -120,7 +120,7 @@ impl Cluster {
                 self.group.handle_fragments(worker, lease, fragments, self.now);
             }
             Advance::Done { lease, fragments } => {
-                // Before the group has heard of the end of the one before.
+                // The next lease begins before the group learns of the end of the previous one.
                 if let Some(next) = self.follow_ups.remove(&worker) {
                     runner.begin(next).unwrap();
                 }
@@ -130,12 +130,12 @@ impl Cluster {
     }
 }
 
-/// Runs all iterations; before every bit of work `inject` may hit the cluster.
+/// Runs all iterations; `inject` may inject faults before every round of work.
 fn batches(workers: u32, inject: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
     batches_under(workers, |version, _| weights(version), inject)
 }
 
-/// Runs all iterations, each with the weights that `learn` makes after the batch before it.
+/// Runs all iterations, each with the weights that `learn` returns after the previous batch.
 fn batches_under(
     workers: u32,
     mut learn: impl FnMut(u64, &[SlotFragment]) -> Weights,
@@ -162,7 +162,8 @@ fn batches_under(
     batches
 }
 
-/// Runs all iterations with weights that change only now and then, two iterations open where they do not.
+/// Runs all iterations with weights that change only now and then; two iterations with the same weights are open at a
+/// time.
 fn batches_ahead(workers: u32, mut inject: impl FnMut(&mut Cluster)) -> Vec<Vec<SlotFragment>> {
     let mut cluster = Cluster::new(workers);
     let mut dice = Dice::new(u64::from(workers));
@@ -187,7 +188,7 @@ fn batches_ahead(workers: u32, mut inject: impl FnMut(&mut Cluster)) -> Vec<Vec<
     batches
 }
 
-/// What [`batches_ahead`] must bring, made without a group.
+/// Computes the expected result of [`batches_ahead`] without a group.
 fn batches_of_one_runner() -> Vec<Vec<SlotFragment>> {
     let mut runner = SlotRunner::new(&spec(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     let batch = |iteration: u64| {
@@ -261,8 +262,8 @@ fn batches_are_the_same_while_two_iterations_are_open() {
     }
 }
 
-/// Runs all iterations with a filter. What came of it: the hash of the rows, that of what a learner sees, and the last
-/// weights.
+/// Runs all iterations with a filter. Returns the hash of the rows, the hash of the learner's normalised rows, and the
+/// last weights.
 fn filtered(workers: u32, inject: impl FnMut(&mut Cluster)) -> (Hash128, Hash128, Weights) {
     let shapes = [(PolicyId::DEFAULT, RowShape::vector(4))].into();
     let mut filter =

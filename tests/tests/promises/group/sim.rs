@@ -1,8 +1,8 @@
-//! Promises of the group under everything that can go wrong at the same time, over many seeds.
+//! The group's guarantees under all faults at the same time, over many seeds.
 //!
-//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test promises sim::` runs that one alone.
-//! `ROLLMESH_SIM_SEEDS=10000` runs that many seeds of every mode, and of what takes longer in proportion; `cargo xtask test
-//! simulator` does that.
+//! A failure prints its seed; `ROLLMESH_SIM_SEED=17 cargo test -p rollmesh-tests --test promises sim::` runs only that
+//! one. `ROLLMESH_SIM_SEEDS=10000` runs that many seeds of every mode, and in proportion of the slower tests; `cargo
+//! xtask test simulator` does that.
 
 use std::ops::Range;
 
@@ -19,13 +19,13 @@ use rollmesh_tests::{
 mod courses;
 mod divergent;
 
-/// Seeds of each mode.
+/// The number of seeds of each mode.
 const SEEDS: u64 = 1_000;
 
-/// Virtual time from the end of the chaos until every run is over. The longest patience with a worker is 96 s.
+/// The virtual time from the end of the faults within which every run ends. The longest timeout for a worker is 96 s.
 const HEALED_WITHIN: Micros = Micros::from_secs(120);
 
-/// Prints how to repeat a failure.
+/// A guard that prints on failure how to repeat it.
 struct Seed(u64);
 
 impl Drop for Seed {
@@ -36,7 +36,7 @@ impl Drop for Seed {
     }
 }
 
-/// The seeds to run: the one that a person asked for, else `few` for every [`SEEDS`] that are wanted of each mode.
+/// Returns the seeds to run: the requested one, else `few` for every [`SEEDS`] of each mode.
 fn seeds(few: u64) -> Range<u64> {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect(name));
     match number("ROLLMESH_SIM_SEED") {
@@ -56,7 +56,7 @@ fn run(scenario: &Scenario) -> Report {
     report
 }
 
-/// Runs a scenario for many seeds, and adds up the ledger.
+/// Runs a scenario for many seeds, and sums up the ledgers.
 fn run_all(few: u64, scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenario, &Report)) -> Ways {
     let mut ways = Ways::default();
     for seed in seeds(few) {
@@ -69,7 +69,7 @@ fn run_all(few: u64, scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenari
     ways
 }
 
-/// How often something went wrong in each way.
+/// The env steps per kind of loss.
 #[derive(Debug, Default)]
 struct Ways(std::collections::BTreeMap<&'static str, u64>);
 
@@ -95,14 +95,14 @@ impl Ways {
         }
     }
 
-    /// The chaos was chaotic: every one of these ways was taken many times.
+    /// Asserts that each of these kinds of loss occurred many times.
     fn assert_taken(&self, ways: &[&str]) {
         let is_taken = |way: &&str| self.0.get(*way).is_some_and(|&times| times > 50);
         assert!(seeds(SEEDS).count() < 300 || ways.iter().all(is_taken), "{self:?}");
     }
 }
 
-/// Ways to lose that every mode knows.
+/// The kinds of loss that occur in every mode.
 const COMMON: [&str; 7] = ["corrupt", "timed_out", "left", "refused", "late", "duplicate", "revoked"];
 
 #[test]
@@ -113,7 +113,7 @@ fn chaos_changes_no_batch_and_loses_no_step() {
         let steps = scenario.iterations * u64::from(scenario.num_slots) * u64::from(scenario.length);
         let Ledger { committed, consumed, outstanding, queued, .. } = report.ledger;
         assert_eq!((committed, consumed, outstanding, queued), (steps, steps, 0, 0));
-        // Nor does it change the statistics of a filter.
+        // The faults do not change the statistics of a filter either.
         let peaceful = Scenario { faults: Faults::default(), ..scenario.clone() };
         assert!(scenario.seed % 10 > 0 || run(&peaceful).weights == report.weights, "other statistics");
     });
@@ -158,7 +158,7 @@ fn journal_replays_the_same_batches_with_any_workers() {
         };
         let first = of_mode(Scenario::chaotic(seed));
         let original = run(&first);
-        // The same run, but with other workers, other slots per lease and other things that go wrong.
+        // The same run, but with other workers, other slots per lease and other faults.
         let other = Scenario::chaotic(seed + 1_000_000);
         let mut again = Scenario { workers: other.workers, faults: other.faults, ..first };
         again.max_slots_per_lease = other.max_slots_per_lease;
@@ -249,7 +249,7 @@ fn synchronous_batch_waits_for_no_unneeded_straggler() {
     };
     let asynchronous = time(SamplingMode::Asynchronous { batch_env_steps: 8 * 20, max_staleness: 1 });
     let deadline = time(SamplingMode::Deadline { after: Micros::from_millis(60), max_staleness: 1 });
-    // 20 batches of 160 env steps by three workers that do 3,000 of them in a second, and 20 ms between two batches.
+    // 20 batches of 160 env steps by three workers, which do 3,000 of them per second, with 20 ms between two batches.
     assert!(asynchronous < 1_600_000, "{asynchronous} us");
     assert!(deadline < 20 * 85_000, "{deadline} us");
 }
@@ -266,7 +266,7 @@ fn follow_ups_hide_how_far_away_the_group_is() {
         assert_eq!(leases, workers as u64 * iterations, "one lease per worker and iteration");
         assert!(fast.finished_at.0 < slow.finished_at.0, "{} against {}", fast.finished_at, slow.finished_at);
     }
-    // An iteration takes 20 ms to ask for, and as long to make, so that no worker waits.
+    // The learner takes 20 ms for a batch, as do the workers for an iteration, so that no worker waits.
     let mut scenario = Scenario::calm(10, 2).with_weights_for(20);
     scenario.workers.fill(500);
     let took = run(&scenario).finished_at.0;

@@ -1,12 +1,12 @@
-//! What the core computes against what RLlib 2.9.3 computes: `golden/conformance/` holds cases with RLlib's results, and
-//! with ours where they differ deliberately (`"fixed"` names the reason, see `docs/rllib-differences.md`).
+//! The core's results compared with those of RLlib 2.9.3: `golden/conformance/` holds cases with RLlib's results, and
+//! with this project's where they differ deliberately (`"fixed"` names the reason, see `docs/rllib-differences.md`).
 
 use std::{fs, path::Path};
 
 use rollmesh_tests::conformance::{answer, answer_in, judge::judge};
 use serde_json::Value;
 
-/// Runs all cases of an area; there must be as many as were copied.
+/// Runs all cases of an area, whose number is checked.
 fn area(name: &str, cases: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/conformance");
     let path = folder.join(name).with_extension("jsonl");

@@ -1,4 +1,4 @@
-//! Environments against what Gymnasium 1.4 does: `golden/envs/` holds trajectories and single steps of it.
+//! Environments compared with those of Gymnasium 1.4: `golden/envs/` holds its trajectories and single steps.
 //!
 //! Flags are equal, and so are observations and rewards to the last bit of a 32-bit float, over whole episodes. The
 //! one exception is Acrobot, which is chaotic: a sine that is off by the last of its 53 bits, as those of platform
@@ -43,7 +43,7 @@ struct Kwargs {
 
 #[derive(Deserialize)]
 struct Given {
-    /// Where a trajectory begins, or each single step.
+    /// The initial state of a trajectory, or of each single step.
     #[serde(alias = "states", deserialize_with = "numbers")]
     state: Vec<f64>,
     #[serde(deserialize_with = "numbers")]
@@ -68,7 +68,7 @@ struct Outcome {
     truncateds: Option<Vec<bool>>,
 }
 
-/// A number, or the numbers of all rows.
+/// Reads a number, or the numbers of all rows.
 fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     fn collect(value: &Value, into: &mut Vec<f64>) {
         match value {
@@ -81,7 +81,7 @@ fn numbers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
     Ok(all)
 }
 
-/// Lanes whose numbers all are 64-bit floats.
+/// Lanes with all numbers converted to 64-bit floats.
 struct Probe {
     env: Box<dyn AnyVectorEnv>,
     max_episode_steps: Option<u32>,
@@ -151,22 +151,22 @@ impl Probe {
             env.step(actions, moments, RowsMut::F32(&mut obs), out).unwrap();
             self.obs = obs.into_iter().map(f64::from).collect();
         }
-        // Time limits are the sampler's; the environments cut nothing.
+        // The sampler applies time limits; the environments never truncate.
         assert!(self.truncateds.iter().all(|flag| !flag));
     }
 }
 
-/// What was compared.
+/// The counts of the comparison.
 #[derive(Debug, Default, PartialEq)]
 struct Tally {
     trajectories: usize,
-    /// Trajectories that end at the time limit.
+    /// The number of trajectories that end at the time limit.
     at_limit: usize,
-    /// Single steps and those of trajectories.
+    /// The number of single steps and of steps of trajectories.
     steps: usize,
-    /// Steps that end in a terminal state.
+    /// The number of steps that end in a terminal state.
     terminal: usize,
-    /// Numbers in observations that are not equal to the last bit.
+    /// The number of values in observations that are not bit-identical.
     differing: usize,
 }
 
@@ -174,7 +174,7 @@ impl Tally {
     fn compare_obs(&mut self, case: &Case, at: usize, found: &[f64], expected: &[f64]) {
         assert_eq!(found.len(), expected.len(), "{} at {at}", case.id);
         for (x, y) in found.iter().zip(expected) {
-            // They stand in the file with as many digits as a 32-bit float needs.
+            // The file has as many digits as a 32-bit float needs.
             let y = f64::from(*y as f32);
             let distance = (x - y).abs();
             assert!(distance <= 1e-6 * y.abs().max(1.0), "{} at {at}: {found:?}, not {expected:?}", case.id);
@@ -203,7 +203,7 @@ impl Tally {
         self.trajectories += 1;
     }
 
-    /// One step in as many lanes.
+    /// Compares single steps, each in its own lane.
     fn single_steps(&mut self, case: &Case) {
         let expected = &case.expect.ok;
         let mut probe = Probe::new(&case.args, expected.rewards.len());

@@ -1,4 +1,4 @@
-//! Sampling steps allocate nothing: memory is for episodes, cuts and batches.
+//! Sampling steps do not allocate; only episodes, cuts and batches do.
 
 use std::sync::Arc;
 
@@ -55,12 +55,13 @@ fn steps_within_an_episode_allocate_nothing() {
     assert_eq!(memory.count_total, 0);
 }
 
-/// Allocations of 200 steps of lanes in lockstep in the middle of their fourth fragment. Steps are such as end episodes.
+/// Counts the allocations of 200 steps of lanes in lockstep in the middle of their fourth fragment. Some steps end
+/// episodes.
 fn of_lockstep(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) -> PolicyEntry) -> u64 {
     of_lockstep_of::<f32>(name, options, entry)
 }
 
-/// As [`of_lockstep`], of observations of any type.
+/// Counts like [`of_lockstep`], for observations of any type.
 fn of_lockstep_of<O: Element>(name: &str, options: &SamplerOptions, entry: impl Fn(&EnvSpaces) -> PolicyEntry) -> u64 {
     let registry = EnvRegistry::builtin();
     let spec = registry.spec(name).expect("a built-in environment");
@@ -97,7 +98,7 @@ fn steps_in_lockstep_allocate_nothing_whatever_they_go_through() {
     let plain = SamplerOptions { seed: 7, ..SamplerOptions::default() };
     let fast = net(ModelConfig::default());
     assert_eq!(of_lockstep("CartPole-v1", &plain, |spaces| fast(spaces).into()), 0);
-    // Actions are stretched.
+    // Actions are unsquashed.
     assert_eq!(of_lockstep("Pendulum-v1", &plain, |spaces| random(spaces).into()), 0);
     let ends = SamplerOptions {
         horizon: Some(9),

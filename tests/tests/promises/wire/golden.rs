@@ -1,4 +1,4 @@
-//! The bytes of messages do not change: peers of other versions are out there.
+//! The bytes of messages do not change, for compatibility with peers of other versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The message is these bytes, spaces aside, and the bytes are this message.
+/// Asserts that the message encodes to these bytes, without the spaces, and that they decode to the message.
 pub(super) fn assert_bytes(message: &Message, golden: &str) {
     let golden = golden.replace([' ', '\n'], "");
     assert_eq!(hex(&message.encode()), golden);
@@ -355,7 +355,7 @@ fn rows_of_a_worker_and_their_outputs() {
     assert_bytes(&Message::Inferred(inferred), "524d010081000000 ac02 05 01 65 01 07");
 }
 
-/// The example of the document.
+/// The example of PROTOCOL.md.
 #[test]
 fn an_episode_of_a_client() {
     let agents = r#"[{"agent":0,"observation":{"type":"box","dtype":"float32","shape":[2],"low":[-1.0],"high":[1.0]},"observation_type":"float32","action":{"type":"discrete","n":2},"action_type":"int64"}]"#;

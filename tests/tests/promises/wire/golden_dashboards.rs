@@ -1,4 +1,4 @@
-//! The bytes of what dashboards and the hub send each other.
+//! The bytes of the messages between dashboards and the hub.
 
 use rollmesh_core::{
     group::{Expired, Ledger, Rejected, Uninvited},

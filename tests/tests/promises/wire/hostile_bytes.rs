@@ -1,4 +1,4 @@
-//! No bytes from outside make the protocol panic, or take much more memory than they are long.
+//! No bytes of a peer make the protocol panic, or allocate much more memory than their length.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,8 @@ use rollmesh_core::{
 
 use super::samples::{RUN, agent_fragments, identity, lease, limits, messages, recurrent, spec, table};
 
-/// What is accepted of a call is sound, and can be sent on. It takes memory by its bytes.
+/// Asserts that an accepted body of a call can be encoded again, and that decoding allocates memory in proportion to
+/// its length.
 fn accept_call<T>(
     body: &[u8],
     decode: impl Fn(&[u8]) -> Result<T, CommandError>,
@@ -43,7 +44,7 @@ fn accept_call<T>(
     Ok(())
 }
 
-/// What is accepted of a client is sound: it can be sent on, as it came.
+/// Asserts that accepted rows of a client encode to the same bytes.
 fn accept_rows(kind: RowKind, bytes: &[u8]) -> Result<(), TestCaseError> {
     let (mut rows, mut again) = (AgentRows::new(), Vec::new());
     if table().read_rows(kind, bytes, &mut rows).is_ok() {
@@ -67,7 +68,7 @@ fn accept_returns(message: &LogReturns) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// One change of some bytes.
+/// A change of some bytes.
 #[derive(Clone, Debug)]
 enum Mutation {
     Flip(Index, u8),
@@ -78,7 +79,7 @@ enum Mutation {
 }
 
 fn mutation() -> impl Strategy<Value = Mutation> {
-    // Bytes that lengths and floats go wrong with.
+    // Bytes at which lengths and floats often fail.
     let byte = select(vec![0x00, 0x01, 0x7f, 0x80, 0xff]);
     prop_oneof![
         3 => (any::<Index>(), 0u32..8).prop_map(|(at, bit)| Mutation::Flip(at, 1 << bit)),
@@ -105,7 +106,7 @@ fn mutate(frame: &mut Vec<u8>, mutations: &[Mutation]) {
     }
 }
 
-/// Hands a frame to everything that takes bytes of peers.
+/// Passes a frame to every function that takes a peer's bytes.
 fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     let decoded = std::cell::RefCell::new(None);
     let memory = allocation_counter::measure(|| *decoded.borrow_mut() = Some(Message::decode(frame)));
@@ -170,7 +171,7 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What is accepted is sound: it can be sent on, and is accepted again.
+/// Asserts that an accepted upload can be encoded, and is accepted again.
 fn accept_upload(upload: &FragmentUpload) -> Result<(), TestCaseError> {
     for limits in [RecurrentShape::default(), RecurrentShape::of(&recurrent())].map(limits) {
         let decoded = std::cell::RefCell::new(None);
@@ -187,7 +188,7 @@ fn accept_upload(upload: &FragmentUpload) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// As [`accept_upload`], of several agents.
+/// Asserts the same as [`accept_upload`], for several agents.
 fn accept_agent_upload(upload: &AgentUpload) -> Result<(), TestCaseError> {
     static LIMITS: std::sync::LazyLock<FragmentLimits> = std::sync::LazyLock::new(|| agent_fragments().1);
     let decoded = std::cell::RefCell::new(None);
@@ -205,8 +206,8 @@ fn accept_agent_upload(upload: &AgentUpload) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The given number of cases, the same each time; with `ROLLMESH_LONG=1` a hundred times as many, others each time. `ROLLMESH_FUZZ_SEED`, which
-/// is printed, tries the same again.
+/// Returns a configuration with the given number of cases, the same each time; with `ROLLMESH_LONG=1` a hundred times
+/// as many random ones. The printed `ROLLMESH_FUZZ_SEED` repeats them.
 fn config(cases: u32) -> ProptestConfig {
     let is_long = std::env::var_os("ROLLMESH_LONG").is_some_and(|value| value == "1");
     let seed = std::env::var("ROLLMESH_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -236,7 +237,7 @@ fn every_truncation_is_an_error() {
 #[test]
 fn a_length_without_bytes_takes_no_memory() {
     for &kind in Kind::ALL {
-        // The largest number, over and over: every length and every count is as long as it can be.
+        // The largest number, repeated, so that every length and every count is as large as possible.
         let mut frame = vec![b'R', b'M', 1, 0, kind.to_wire(), 0, 0, 0];
         frame.extend([0xff, 0xff, 0xff, 0xff, 0x0f].repeat(60));
         expose(&frame).unwrap();

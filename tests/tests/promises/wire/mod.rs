@@ -1,4 +1,4 @@
-//! Bytes that cross a border: they stay the same, and hostile ones do no harm.
+//! Bytes of messages and files: their format is stable, and malicious ones do no harm.
 
 mod golden;
 mod golden_dashboards;

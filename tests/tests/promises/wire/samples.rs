@@ -1,4 +1,4 @@
-//! Proper messages of every kind, which tests mutate.
+//! Valid messages of every kind, which tests mutate.
 
 use std::num::NonZeroU32;
 
@@ -42,7 +42,7 @@ pub(super) fn limits(recurrent: RecurrentShape) -> FragmentLimits {
     FragmentLimits::new(&spec(), &FragmentLayout::Lane { spaces, recurrent })
 }
 
-/// A policy with memory: its sequences have at most seven steps.
+/// Returns a recurrent policy, whose sequences have at most seven steps.
 pub(super) fn recurrent() -> NetPolicy {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     let (three, seven) = (NonZeroU32::new(3).unwrap(), NonZeroU32::new(7).unwrap());
@@ -57,7 +57,7 @@ pub(super) fn recurrent() -> NetPolicy {
     NetPolicy::new(&spaces, &model, weights, 5, Kernels::PORTABLE).unwrap()
 }
 
-/// What it makes of the lease.
+/// Returns the fragments of the recurrent policy for the lease.
 fn fragments_with_memory() -> Vec<SlotFragment> {
     let mut policy = PolicyEntry::<dyn Policy>::new("", Box::new(recurrent()));
     let registry = EnvRegistry::builtin();
@@ -90,7 +90,7 @@ fn game() -> RunConfig {
     RunConfig::new("TwoStepGame-v0").slots(6).rollout_fragment_length(5).fcnet_hiddens(&[4])
 }
 
-/// What a lease of a game with several agents brings, and what its uploads must look like.
+/// Returns the fragments of a lease of a game with several agents, and the limits of their uploads.
 pub(super) fn agent_fragments() -> (Vec<SlotFragment>, FragmentLimits) {
     let mut runner = SlotRunner::new(&game(), RolloutWorkerBuilder::new(Registry::builtin())).unwrap();
     let limits = FragmentLimits::new(&game(), runner.layout());
@@ -106,7 +106,7 @@ pub(super) fn identity() -> Identity {
     Identity { resume: Some([8; 16]), core_fingerprint: [9; 16], ..identity }
 }
 
-/// Proper messages of every shape, those with tables and byte strings first.
+/// Returns valid messages of every form, those with tables and byte strings first.
 pub(super) fn messages() -> Vec<Message> {
     let fragments = fragments();
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
@@ -175,7 +175,7 @@ pub(super) fn messages() -> Vec<Message> {
     .collect()
 }
 
-/// Those with little in them.
+/// Returns the messages with few fields.
 fn small_messages() -> Vec<Message> {
     let request = || Request { request: 7 };
     vec![
@@ -254,7 +254,7 @@ fn small_messages() -> Vec<Message> {
     ]
 }
 
-/// A small worker, and something of everything that it can be asked and can answer.
+/// Returns the calls of a small worker: every kind of command, with every kind of answer.
 fn messages_of_calls() -> Vec<Message> {
     let config = RolloutConfig { observation_filter: FilterKind::MeanStdFilter, ..RolloutConfig::new("CartPole-v1") }
         .num_envs(2)
@@ -312,7 +312,7 @@ fn messages_of_calls() -> Vec<Message> {
     [setup.message(CallId(0)).unwrap()].into_iter().chain(calls).chain(results).collect()
 }
 
-/// An evaluation with everything that it can have.
+/// Returns an evaluation with all fields.
 fn evaluation() -> Evaluation {
     let episode = EvaluatedEpisode { env: 1, episode: 300, episode_return: 0.1, len: 7, terminated: true };
     Evaluation {
@@ -325,7 +325,7 @@ fn evaluation() -> Evaluation {
     }
 }
 
-/// Two agents that see alike and act unlike.
+/// Returns a table of two agents with the same spaces.
 pub(super) fn table() -> AgentTable {
     let spaces = EnvRegistry::builtin().spec("CartPole-v1").unwrap().spaces().unwrap();
     AgentTable::new([(AgentId::SINGLE, spaces.clone()), (AgentId::name("other"), spaces)]).unwrap()

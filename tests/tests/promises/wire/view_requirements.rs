@@ -1,4 +1,4 @@
-//! View requirements are written and read as JSON.
+//! The encoding of view requirements as JSON.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 

@@ -1,4 +1,4 @@
-//! The module for JavaScript: what the library exports.
+//! The WebAssembly module with the library's exports for JavaScript.
 
 use rollmesh_wasm as _;
 

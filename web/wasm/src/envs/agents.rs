@@ -14,8 +14,8 @@ use rollmesh_core::{
 
 use super::Instance;
 
-/// One environment. Its answers are flags of all agents, and for each agent that the step concerns its number, whether it
-/// observes something, a reward, flags, and the observation. Actions are numbers of agents, each with its action.
+/// One environment. An answer consists of the flags of all agents and, for each agent of the step, its number, whether
+/// it observes something, a reward, flags, and the observation. Actions are pairs of an agent's number and its action.
 pub(super) struct Agents {
     instance: Instance,
     actions: Vec<f64>,
@@ -44,7 +44,7 @@ impl Agents {
                 turn.observe(agent, buffer.all());
             }
             let (is_terminated, is_truncated) = of_flags(*flags);
-            // There are no rewards at a reset.
+            // A reset gives no rewards.
             if *reward != 0.0 {
                 turn.reward(agent, *reward);
             }

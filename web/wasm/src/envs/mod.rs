@@ -1,7 +1,8 @@
 //! Environments written in JavaScript, registered by name.
 //!
-//! Objects of JavaScript stay in a table of this thread, under a number, since what the core holds could move to another
-//! thread. What an environment throws travels as [`EnvError::Failed`]; the exception waits here until an error is made of it.
+//! JavaScript objects stay in a table of this thread, under a number, since the core may move an environment to another
+//! thread. An exception of an environment becomes an [`EnvError::Failed`]; the exception itself is stored here until
+//! the error is converted for JavaScript.
 
 mod agents;
 mod single;
@@ -30,7 +31,7 @@ extern "C" {
     #[derive(Clone)]
     type JsEnv;
 
-    /// Spaces by agent, as JSON.
+    /// Returns the spaces by agent as JSON.
     #[wasm_bindgen(method, getter)]
     fn spaces(this: &JsEnv) -> String;
 
@@ -40,7 +41,7 @@ extern "C" {
     #[wasm_bindgen(method, catch)]
     fn step(this: &JsEnv, actions: &[f64]) -> Result<Float64Array, JsValue>;
 
-    /// Width, height, and then RGB bytes; `undefined` without a picture.
+    /// Returns the environment's picture; `undefined` if it has none.
     #[wasm_bindgen(method, catch)]
     fn render(this: &JsEnv) -> Result<Option<JsPicture>, JsValue>;
 
@@ -59,21 +60,21 @@ extern "C" {
     fn rgb(this: &JsPicture) -> Vec<u8>;
 }
 
-/// How to make an environment.
+/// The factory of an environment.
 #[derive(Clone)]
 struct Registered {
-    /// Takes the context as JSON and gives a [`JsEnv`].
+    /// The function that takes the context as JSON and returns a [`JsEnv`].
     create: Function,
     max_episode_steps: Option<u32>,
     has_agents: bool,
 }
 
-/// What an environment has thrown.
+/// An exception of an environment.
 #[derive(Clone)]
 pub(crate) struct Thrown {
-    /// As it is in the error.
+    /// The message, equal to the error's.
     message: String,
-    /// What of the environment's answer is wrong.
+    /// The field of the environment's answer that is wrong.
     pub(crate) field: Option<String>,
     pub(crate) cause: JsValue,
 }
@@ -82,7 +83,7 @@ thread_local! {
     static REGISTERED: RefCell<BTreeMap<String, Registered>> = const { RefCell::new(BTreeMap::new()) };
     static ENVS: RefCell<BTreeMap<u32, JsEnv>> = const { RefCell::new(BTreeMap::new()) };
     static NEXT: Cell<u32> = const { Cell::new(0) };
-    /// The random numbers of the reset or step that an environment is in.
+    /// The random numbers of the reset or step in progress.
     static RANDOM: RefCell<Option<Rng>> = const { RefCell::new(None) };
     static THROWN: RefCell<Option<Thrown>> = const { RefCell::new(None) };
 }
@@ -103,13 +104,13 @@ pub fn register_env(
     Ok(())
 }
 
-/// A random number in [0, 1) for the environment that is being reset or stepped; `undefined` outside.
+/// Draws a random number in [0, 1) for the environment that is being reset or stepped; `undefined` outside of both.
 #[wasm_bindgen(js_name = envRandom)]
 pub fn env_random() -> Option<f64> {
     RANDOM.with_borrow_mut(|rng| rng.as_mut().map(Rng::uniform_f64))
 }
 
-/// What a page, a Web Worker or Node can ask for by name.
+/// Returns the registry for a page, a Web Worker or Node: everything that JavaScript can select by name.
 pub(crate) fn registry() -> Registry {
     let registered = REGISTERED.with_borrow(BTreeMap::clone);
     registered.into_iter().fold(rollmesh_web_registry::registry(), |registry, (name, entry)| {
@@ -135,16 +136,16 @@ pub(crate) fn thrown_with(is_message: impl FnOnce(&str) -> bool) -> Option<Throw
     THROWN.with_borrow_mut(|thrown| thrown.take_if(|thrown| is_message(&thrown.message)))
 }
 
-/// Lets an environment draw: whether it did, or what it has thrown.
+/// Lets an environment draw. Returns whether it did, or its exception.
 pub(crate) fn drawing(draw: impl FnOnce() -> bool) -> Result<bool, Failure> {
-    // What an environment threw that was restarted since.
+    // Discards the exception of an environment that was restarted since.
     THROWN.set(None);
     let drawn = draw();
     let message = THROWN.with_borrow(|thrown| thrown.as_ref().map(|thrown| thrown.message.clone()));
     message.map_or(Ok(drawn), |message| Err(EnvError::Failed(message).into()))
 }
 
-/// Spaces of an agent.
+/// The spaces of an agent.
 #[derive(Deserialize)]
 struct AgentSpaces {
     agent: AgentKey,
@@ -163,7 +164,7 @@ enum AgentKey {
 struct Instance {
     name: Arc<str>,
     id: u32,
-    /// In the order in which the adapter numbers them.
+    /// The agents in the order of their numbers in the adapter.
     agents: Vec<(AgentId, EnvSpaces)>,
     /// The latest answer.
     values: Vec<f64>,
@@ -194,14 +195,14 @@ fn make(name: &str, context: &EnvContext) -> Result<Instance, EnvError> {
 }
 
 impl Instance {
-    /// Calls the environment with the random numbers of a moment; its answer is in `values`.
+    /// Calls the environment with the random numbers of a moment; stores its answer in `values`.
     fn call(
         &mut self,
         rng: &mut Rng,
         call: impl FnOnce(&JsEnv) -> Result<Float64Array, JsValue>,
     ) -> Result<(), EnvError> {
         let env = self.env()?;
-        // Another environment may be stepped meanwhile, by this one.
+        // This environment may step another one during the call.
         let outer = RANDOM.replace(Some(rng.clone()));
         let answer = call(&env);
         if let Some(used) = RANDOM.replace(outer) {
@@ -213,7 +214,7 @@ impl Instance {
         Ok(())
     }
 
-    /// The environment; a clone is another reference to it.
+    /// Returns another reference to the environment.
     fn env(&self) -> Result<JsEnv, EnvError> {
         let found = ENVS.with_borrow(|envs| envs.get(&self.id).cloned());
         found.ok_or_else(|| EnvError::Failed(format!("'{}' is of another thread", self.name)))
@@ -231,7 +232,7 @@ impl Instance {
         }
     }
 
-    /// The answer has another form than the adapter gives.
+    /// Returns the error for an answer whose form is not the adapter's.
     fn garbled(&self) -> EnvError {
         EnvError::Failed(format!("'{}' answers with {} numbers", self.name, self.values.len()))
     }
@@ -240,12 +241,12 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         let env = ENVS.try_with(|envs| envs.borrow_mut().remove(&self.id));
-        // There is no call left that could throw what `close` throws.
+        // No caller remains that could receive an exception of `close`.
         let _ = env.ok().flatten().map(|env| env.close());
     }
 }
 
-/// What an environment has thrown, as the core's error.
+/// Converts an exception of an environment into the core's error, and stores the exception.
 fn failed(name: &str, thrown: JsValue) -> EnvError {
     let get = |key: &str| Reflect::get(&thrown, &key.into()).unwrap_or_default();
     let reason = get("message").as_string().unwrap_or_else(|| "it threw something that is no Error".into());

@@ -10,14 +10,14 @@ use rollmesh_core::{
 
 use super::{Instance, Vectorized};
 
-/// One environment, with rows of these types. Its answers are flags, a reward and an observation.
+/// One environment, with rows of these types. An answer consists of flags, a reward and an observation.
 struct Single<O, A> {
     instance: Instance,
     action: Vec<f64>,
     types: PhantomData<fn() -> (O, A)>,
 }
 
-/// Environments side by side.
+/// Combines environments into a vector environment.
 pub(super) fn side_by_side(instances: Vec<Instance>) -> Result<Box<dyn AnyVectorEnv>, EnvError> {
     let mut spaces = instances.iter().filter_map(|instance| instance.agents.first()).map(|(_, spaces)| spaces);
     let Some(first) = spaces.next() else {
@@ -55,7 +55,7 @@ fn unsupported(what: &str, dtype: DType) -> EnvError {
 }
 
 impl<O: Element, A> Single<O, A> {
-    /// The answer, with the observation written to `obs`.
+    /// Returns the latest answer, with the observation written to `obs`.
     fn answer(&self, obs: &mut [O]) -> Result<Step, EnvError> {
         match &self.instance.values[..] {
             [flags, reward, row @ ..] if row.len() == obs.len() => {

@@ -1,4 +1,4 @@
-//! Keeps work at the hub going: connects, works in slices, connects again.
+//! The work for a hub: connects, works in slices, reconnects.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -14,16 +14,16 @@ use super::{
     work::Work,
 };
 
-/// A slice of work ends after this, so that messages are heard.
+/// The length of a slice of work, after which messages are handled.
 const SLICE: Micros = Micros::from_millis(10);
-/// How often the page gets a status, and the socket's buffer and deadlines are checked.
+/// The interval at which the page gets a status, and the socket's buffer and deadlines are checked.
 const TICK_MS: i32 = 250;
 
-/// What this tab does at a hub.
+/// The tab's work for a hub, over all its connections.
 pub(crate) struct Agent {
     hub: HubAddress,
     work: Work,
-    /// None between two connections.
+    /// The socket, `None` between two connections.
     socket: Option<Socket>,
     slices: Slices,
     rate: Rate,
@@ -34,7 +34,7 @@ pub(crate) struct Agent {
 type Shared = Rc<RefCell<Agent>>;
 
 impl Agent {
-    /// Begins; it continues until the Web Worker is terminated or another try would not help.
+    /// Starts the work, which continues until the Web Worker is terminated or a retry could not succeed.
     pub(crate) fn start(task: &Task) {
         let work = match Work::new(task) {
             Ok(work) => work,
@@ -61,7 +61,7 @@ impl Agent {
         });
     }
 
-    /// A slice of work.
+    /// Works for one slice.
     fn work(&mut self) {
         self.slices.begin();
         if self.is_over {
@@ -76,7 +76,7 @@ impl Agent {
         self.advance();
     }
 
-    /// Sends what there is to say, and sees whether it continues.
+    /// Sends pending frames, then ends if a handle has stopped the work, or asks for another slice.
     fn advance(&mut self) {
         self.pump();
         if self.work.is_stopped() {
@@ -186,7 +186,7 @@ fn reconnect(agent: &Shared) {
 
 fn after(ms: i32, run: impl FnOnce() + 'static) {
     let run = Closure::once_into_js(run);
-    // Fails only for code given as text, where a policy forbids that.
+    // Fails only for code given as a string, if the page's content security policy forbids it.
     let _ = scope::scope().set_timeout_with_callback_and_timeout_and_arguments_0(run.unchecked_ref(), ms);
 }
 

@@ -1,8 +1,8 @@
-//! This Web Worker at work for a hub.
+//! A Web Worker that works for a hub.
 //!
-//! The page posts it a task: the hub, which is a URL or the `MessagePort` of a hub in a page, a token and a name; and if it is to
-//! evaluate, what it is made of. From then on the Web Worker speaks to the hub by itself and posts its status to the page; to end
-//! it, the page terminates it.
+//! The page posts it a task: the hub, which is a URL or the `MessagePort` of a hub in a page, a token and a name; and
+//! for an evaluation worker, the run's settings. From then on the Web Worker communicates with the hub directly and
+//! posts its status to the page; to end it, the page terminates it.
 
 mod agent;
 mod page;

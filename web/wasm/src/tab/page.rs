@@ -12,7 +12,7 @@ use web_sys::MessagePort;
 
 use super::scope::post_object;
 
-/// Where a hub is.
+/// The address of a hub.
 #[derive(Clone)]
 pub(crate) enum HubAddress {
     /// The URL of its WebSocket.
@@ -21,15 +21,16 @@ pub(crate) enum HubAddress {
     Port(MessagePort),
 }
 
-/// What the page wants done.
+/// A task that the page posts.
 pub(crate) struct Task {
     /// The hub.
     pub(crate) hub: HubAddress,
     /// A token of a worker.
     pub(crate) token: Token,
-    /// Name for people, and of the evaluation worker if it is to be one.
+    /// The name for display, and of the evaluation worker if the tab is one.
     pub(crate) name: String,
-    /// The run whose policy that evaluates, of which the page posts the settings; without it the tab samples for the hub's run.
+    /// The run whose policy the evaluation worker evaluates, from settings that the page posts; without it the tab
+    /// samples for the hub's run.
     pub(crate) run: Option<RunConfig>,
 }
 
@@ -51,36 +52,36 @@ impl Task {
         })
     }
 
-    /// What the tab says of itself to a hub.
+    /// Returns the tab's identity for the handshake with the hub.
     pub(crate) fn identity(&self, role: Role, core_fingerprint: [u8; 16]) -> Identity {
         Identity { core_fingerprint, ..Identity::new(role, self.token, "browser", &self.name, "wasm") }
     }
 }
 
-/// How the work goes.
+/// The status of the work.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
     /// `connecting`, `waiting`, `idle`, `unable`, `sampling` or `evaluating`.
     pub(crate) state: &'static str,
-    /// Why this tab is unable to run the hub's run, else empty.
+    /// The reason why this tab is unable to sample for the hub's run, else empty.
     pub(crate) reason: String,
-    /// The id that the hub gave, 0 before.
+    /// The id that the hub assigned, 0 before.
     pub(crate) worker: u32,
-    /// Env steps done, over all connections.
+    /// The number of env steps done, over all connections.
     pub(crate) env_steps: u64,
-    /// Leases done, over all connections.
+    /// The number of leases done, over all connections.
     pub(crate) fragments: u64,
-    /// Evaluations that came to a result.
+    /// The number of evaluations with a result.
     pub(crate) evaluations: u64,
-    /// Version of the weights that act.
+    /// The version of the weights in use.
     pub(crate) weights_version: u64,
-    /// Env steps per second over the last seconds.
+    /// The env steps per second over the last seconds.
     pub(crate) steps_per_s: f64,
 }
 
-/// Tells how it goes.
+/// Posts the status to the page.
 pub(crate) fn post_status(status: &Status) {
-    // Numbers of JavaScript hold whole numbers up to 2^53.
+    // JavaScript's numbers represent integers up to 2^53 exactly.
     post_object(&[
         ("state", status.state.into()),
         ("reason", status.reason.as_str().into()),
@@ -93,7 +94,7 @@ pub(crate) fn post_status(status: &Status) {
     ]);
 }
 
-/// Tells that the work is over and will not continue by itself.
+/// Posts to the page that the work has ended and will not resume by itself.
 pub(crate) fn post_end(reason: &str) {
     post_object(&[("state", "ended".into()), ("reason", reason.into())]);
 }

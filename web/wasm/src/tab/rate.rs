@@ -6,7 +6,7 @@ use rollmesh_core::time::Micros;
 
 const WINDOW: Micros = Micros::from_secs(4);
 
-/// Counts of the last seconds.
+/// The counts of the last seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Rate {
     counts: VecDeque<(Micros, u64)>,
@@ -16,13 +16,13 @@ impl Rate {
     /// Records a count, which never falls, at this time.
     pub(crate) fn record(&mut self, now: Micros, count: u64) {
         self.counts.push_back((now, count));
-        // The oldest that is kept is just outside of the window, so that the window is covered.
+        // The oldest kept count is just outside of the window, so that the counts cover the window.
         while self.counts.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
             self.counts.pop_front();
         }
     }
 
-    /// Counts per second.
+    /// Returns the counts per second.
     pub(crate) fn per_second(&self) -> f64 {
         match (self.counts.front(), self.counts.back()) {
             (Some((from, least)), Some((to, most))) if to > from => {

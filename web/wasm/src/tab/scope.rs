@@ -1,16 +1,16 @@
-//! What every Web Worker has.
+//! The scope, clock and messages of a Web Worker.
 
 use js_sys::{Object, Reflect};
 use rollmesh_core::time::Micros;
 use wasm_bindgen::prelude::*;
 use web_sys::DedicatedWorkerGlobalScope;
 
-/// This Web Worker's own scope.
+/// Returns this Web Worker's scope.
 pub(crate) fn scope() -> DedicatedWorkerGlobalScope {
     js_sys::global().unchecked_into()
 }
 
-/// The time on this Web Worker's clock.
+/// Returns the time on this Web Worker's clock.
 pub(crate) fn now() -> Micros {
     let ms = scope().performance().map_or_else(js_sys::Date::now, |clock| clock.now());
     Micros((ms * 1_000.0) as u64)
@@ -18,7 +18,7 @@ pub(crate) fn now() -> Micros {
 
 /// Posts text, bytes or a plain object to the page.
 pub(crate) fn post(data: &JsValue) {
-    // Each of these can be posted.
+    // All of these can be posted.
     let _ = scope().post_message(data);
 }
 

@@ -1,24 +1,24 @@
-//! Work in slices, between which messages are heard.
+//! Work in slices, between which messages are handled.
 
 use wasm_bindgen::prelude::*;
 use web_sys::MessageChannel;
 
-/// Calls back soon, but after what else is waiting. Unlike timers, which browsers slow down to 4 ms and, in hidden
-/// tabs, to a second, a message to oneself comes immediately.
+/// A callback that runs after the events that are already queued. Browsers slow timers down to 4 ms and, in hidden
+/// tabs, to a second; a message to oneself arrives immediately.
 pub(crate) struct Slices {
     channel: MessageChannel,
     is_waiting: bool,
 }
 
 impl Slices {
-    /// Gets ready. None in a browser without message channels.
+    /// Creates the message channel; `None` in a browser without message channels.
     pub(crate) fn new() -> Option<Self> {
         Some(Self { channel: MessageChannel::new().ok()?, is_waiting: false })
     }
 
-    /// What to do in a slice.
+    /// Sets the callback that runs in every slice.
     pub(crate) fn on_slice(&self, run: impl FnMut() + 'static) {
-        // Lives as long as the Web Worker.
+        // The closure lives as long as the Web Worker.
         let run = Closure::<dyn FnMut()>::new(run).into_js_value();
         self.channel.port1().set_onmessage(Some(run.unchecked_ref()));
     }
@@ -30,7 +30,7 @@ impl Slices {
         }
     }
 
-    /// The slice has come.
+    /// Records that the requested slice has begun.
     pub(crate) fn begin(&mut self) {
         self.is_waiting = false;
     }

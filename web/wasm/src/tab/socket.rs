@@ -6,21 +6,21 @@ use web_sys::{BinaryType, MessageEvent, MessagePort, WebSocket};
 
 use super::page::HubAddress;
 
-/// Above this the browser is given no more to send: what waits in the session counts as its backlog, what waits in
-/// the browser would count nowhere.
+/// The limit of the browser's send buffer, above which frames stay in the session: these count as its backlog, bytes in
+/// the browser's buffer do not.
 const MAX_BUFFERED_BYTES: u32 = 512 * 1024;
 
-/// What a connection reports.
+/// An event of a connection.
 pub(crate) enum SocketEvent {
-    /// It is open.
+    /// The connection is open.
     Open,
-    /// A frame came.
+    /// A frame has arrived.
     Frame(Vec<u8>),
-    /// It is closed, or could not be opened.
+    /// The connection is closed, or could not be opened.
     Closed,
 }
 
-/// An open or opening connection. Dropping it closes it, and nothing more is heard of it.
+/// An open or opening connection. Dropping it closes it, without further events.
 pub(crate) struct Socket {
     channel: Channel,
     _on_message: Closure<dyn FnMut(MessageEvent)>,
@@ -35,7 +35,7 @@ impl Socket {
     /// Opens a connection.
     ///
     /// # Errors
-    /// The URL cannot be one of a socket.
+    /// The URL is not valid for a WebSocket.
     pub(crate) fn open(hub: &HubAddress, hear: impl Fn(SocketEvent) + Clone + 'static) -> Result<Self, String> {
         let (opened, got, closed) = (hear.clone(), hear.clone(), hear);
         let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
@@ -61,7 +61,7 @@ impl Socket {
         Ok(Self { channel, _on_message: on_message })
     }
 
-    /// Returns whether the socket takes another frame now.
+    /// Returns whether the socket accepts another frame now.
     pub(crate) fn takes_frames(&self) -> bool {
         match &self.channel {
             Channel::Web { socket, .. } => {
@@ -76,13 +76,14 @@ impl Socket {
         let _ = match &self.channel {
             // Fails only while connecting; the close event reports what is lost while closing.
             Channel::Web { socket, .. } => socket.send_with_u8_array(frame),
-            // Bytes can be posted.
+            // Bytes can always be posted.
             Channel::Port(port) => port.post_message(&Uint8Array::from(frame)),
         };
     }
 }
 
-/// The bytes of a frame. Anything else becomes an empty frame, which is no message: the session ends with that reason.
+/// Returns the bytes of a frame. Anything else becomes an empty frame, which is not a message: the session ends with
+/// that reason.
 pub(crate) fn bytes_of(data: &JsValue) -> Vec<u8> {
     match data.dyn_ref::<Uint8Array>() {
         Some(bytes) => bytes.to_vec(),

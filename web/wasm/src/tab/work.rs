@@ -1,5 +1,5 @@
-//! What this tab does at a hub, whatever the socket is doing: it samples for the hub's run, or evaluates for handles that
-//! find it by its name.
+//! The work of a tab for a hub, independent of the state of the socket: the tab samples for the hub's run, or evaluates
+//! for handles that find it by its name.
 
 use rollmesh_core::{
     eval_worker::{EvalMakers, InlineEvalWorker},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::envs::registry;
 
-/// Steps of all slots of a lease between two looks at the clock.
+/// The number of steps of all slots of a lease between two readings of the clock.
 const VECTOR_STEPS: u32 = 16;
 
 /// The session of a tab, over all its connections.
@@ -25,17 +25,17 @@ pub(crate) struct Work {
     pub(crate) session: WorkerSession,
     /// The worker that evaluates, with its weights.
     evaluator: Option<InlineEvalWorker>,
-    /// Whether it has worked since the latest status.
+    /// Whether the tab has worked since the latest status.
     has_worked: bool,
 }
 
 impl Work {
-    /// Begins a task. Fails with what is wrong with its description.
+    /// Begins a task. Fails with the error of its description.
     pub(crate) fn new(task: &Task) -> Result<Self, String> {
         let connection = Connection::new(task.identity(Role::Worker, core_fingerprint(Kernels::PORTABLE)));
         let session = |connection| WorkerSession::new(connection, registry(), Kernels::PORTABLE);
         let Some(run) = &task.run else {
-            // With a clock, samples are made in spans, between which messages are heard and sent.
+            // With a clock the worker samples in spans, between which messages are received and sent.
             let session = session(connection);
             let session = session.with_workers(|| RolloutWorkerBuilder::new(registry()).clock(scope::now));
             return Ok(Self { session, evaluator: None, has_worked: false });
@@ -87,7 +87,7 @@ impl Work {
     }
 }
 
-/// Makes the worker that evaluates the policy of a run. Fails with what is wrong with its description.
+/// Creates the worker that evaluates the policy of a run. Fails with the error of its description.
 fn evaluator(name: &str, run: &RunConfig) -> Result<InlineEvalWorker, String> {
     check_name(name).map_err(|error| error.to_string())?;
     run.refuse_host_settings().map_err(|error| format!("a tab has no process of its own: {error}"))?;

@@ -1,4 +1,4 @@
-//! Workers that leave, and groups that pause or stop.
+//! Workers that disconnect, and groups that pause or stop.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Overdue leases, whose slots another worker gets as well.
+//! Overdue leases, which the group hedges with another worker.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn the_overdue_worker_may_still_win() {
     assert_eq!(group.poll_batch().unwrap(), calm_batches(2, LENGTH, 1)[0]);
 }
 
-/// A group of two slots, the first of which worker B has finished instead of A at 210 ms. A's lease.
+/// Returns a group of two slots, the first of which worker B has finished instead of A at 210 ms, and A's lease.
 fn overtaken() -> (LeaseGroup, Lease) {
     let mut group = group(2, &[A, B]);
     let (a, b) = (grant(&mut group, A), grant(&mut group, B));

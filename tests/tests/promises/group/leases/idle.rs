@@ -1,4 +1,4 @@
-//! Workers without a lease, and why they have none.
+//! Workers without a lease, and the reasons.
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn unable_worker_gets_no_lease_is_not_struck_and_stays() {
     let unable = "unknown environment: there is no environment 'My-v0'";
     let said: Vec<String> = events(&mut group).iter().map(ToString::to_string).collect();
     assert_eq!(said, [format!("worker 2 cannot run this, and gets no lease of it: {unable}")]);
-    // Neither overdue slots nor those of a worker that hangs or left are its.
+    // The worker gets neither overdue slots nor those of a worker that hangs or has disconnected.
     for time in [ms(1_000), ms(3_000), ms(9_000)] {
         group.handle_refused(B, lease.id, "no", time);
         group.handle_timeout(time);
@@ -54,7 +54,7 @@ fn unable_worker_gets_no_lease_is_not_struck_and_stays() {
     assert_eq!((state_of(&group, B), idle_text(&group, B)), (WorkerState::Unable, unable.into()));
     let all = GroupEvent::AllUnable { workers: 1 };
     assert_eq!(events(&mut group).iter().filter(|event| **event == all).count(), 1);
-    // It is said once, until some worker is able.
+    // The event is emitted once, until some worker is able.
     group.handle_joined(C, WorkerProfile::NATIVE, ms(10_001));
     group.handle_answer(C, Err(inability()), ms(10_001));
     assert!(!events(&mut group).iter().any(|event| matches!(event, GroupEvent::AllUnable { .. })));
@@ -70,7 +70,7 @@ fn slots_are_spread_over_all_workers_and_surplus_workers_are_notified() {
     };
     let mut six = group(8, &[]);
     workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
-    // The first one got all slots, since the iteration was open.
+    // The first worker got all slots, since the iteration was open.
     let all = grant(&mut six, A);
     deliver(&mut six, A, &all, ms(1));
     six.poll_batch().unwrap();
@@ -78,7 +78,7 @@ fn slots_are_spread_over_all_workers_and_surplus_workers_are_notified() {
     assert_eq!(shares(&mut six, &workers[..6]), [2, 2, 1, 1, 1, 1]);
     assert_eq!(events(&mut six), []);
 
-    // Workers that act for eight environments together are no faster with one or two of them.
+    // Workers that batch eight environments are not faster with one or two of them.
     let mut six = LeaseGroup::new(GroupConfig { slots_per_worker: 8, ..GroupConfig::new(8, LENGTH) }).unwrap();
     workers[..6].iter().for_each(|&worker| join(&mut six, worker, WorkerProfile::NATIVE, ms(0)));
     let few = TooFewSlots { slots: 8, workers: 2, slots_per_worker: 8 };

@@ -1,6 +1,6 @@
-//! Hubs and their runs under everything that can go wrong at the same time: runs wait, begin, are saved, go back, are evaluated and
-//! end, and workers are started, replaced and ended, by the rules of [`RunRules`]. The checker finds every fault that is planted in
-//! the hub's shell.
+//! Hubs and their runs under all faults at the same time: runs wait, begin, are saved, rolled back and evaluated, and
+//! end, and workers are started, replaced and ended, by the rules of [`RunRules`]. The checker detects every fault that
+//! is planted in the hub's shell.
 
 use rollmesh_core::hub::RunEnd;
 use rollmesh_tests::runsim::{Plant, RunEvent, RunReport, RunRules, RunScenario, RunSim};
@@ -40,7 +40,7 @@ fn checker_finds_every_fault_that_is_planted() {
         let mut planted = (0..200).map(|seed| RunScenario::planted(seed, plant));
         let found = planted.find(|scenario| run(scenario).1.is_err());
         let scenario = found.unwrap_or_else(|| panic!("{plant:?} is never found"));
-        // Only the fault breaks a rule.
+        // Without the planted fault the run violates no rule.
         let (seed, (_, checked)) = (scenario.seed, run(&RunScenario { plant: None, ..scenario }));
         assert_eq!(checked, Ok(()), "{plant:?} was found with seed {seed}, whose run breaks a rule without it, too");
     }

@@ -1,4 +1,5 @@
-//! Divergent workers are caught and leave no trace in every mode while everything else fails, and honest workers pass.
+//! Audits detect divergent workers and undo their fragments in every mode under all other faults, and honest workers
+//! pass.
 
 use rollmesh_core::group::Ledger;
 use rollmesh_tests::{
@@ -9,14 +10,15 @@ use rollmesh_tests::{
 
 use super::{HEALED_WITHIN, SEEDS, Seed, seeds};
 
-/// Runs with divergent workers, and how often these were caught; of these, how often only the batch that was open was thrown away.
+/// Runs a scenario with divergent workers for many seeds. Returns the number of failed audits, of those with a
+/// roll-back, and of those that discarded only the open batch.
 fn run_watched(scenario: impl Fn(u64) -> Scenario, check: impl Fn(&Scenario, &Report)) -> [u64; 3] {
     let mut caught = [0; 3];
     for seed in seeds(SEEDS / 4) {
         let _on_failure = Seed(seed);
         let scenario = scenario(seed).watched();
         let report = SimNet::new(scenario.clone()).run();
-        // Every failed_audit costs what was made since.
+        // Every failed audit discards the later batches.
         let healed = scenario.faults.until + HEALED_WITHIN.times(3);
         assert!(report.finished_at <= healed, "over at {} only", report.finished_at);
         if report.check_honesty(&scenario) {
@@ -35,7 +37,7 @@ fn assert_caught(caught: [u64; 3], at_least: [u64; 3]) {
     assert!(seeds(SEEDS).count() < 300 || is_enough, "{caught:?}");
 }
 
-/// Honest workers that follow the journal make the same batches.
+/// Asserts that honest workers that replay the journal sample the same batches.
 fn follow(scenario: &Scenario, report: &Report) {
     let calm = Scenario { faults: Faults::default(), watch: None, ..scenario.clone() };
     let again = SimNet::replaying(calm, report.journal.clone()).run();

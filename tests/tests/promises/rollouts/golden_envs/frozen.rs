@@ -1,4 +1,4 @@
-//! Rollouts of commit ab1fc68, which `golden/frozen.json` keeps.
+//! The rollouts of commit ab1fc68, whose hashes are in `golden/frozen.json`.
 
 use std::path::{Path, PathBuf};
 
@@ -21,17 +21,17 @@ struct Frozen {
     hashes: Vec<Entry>,
 }
 
-/// What was sampled in one environment, and the hash of it.
+/// The settings of a rollout in one environment, and its hash.
 #[derive(Deserialize)]
 struct Entry {
     env: String,
     policy: String,
     seed: u64,
-    /// Settings file of the worker, from the repository's root.
+    /// The path of the worker's settings, relative to the repository's root.
     config: Option<PathBuf>,
-    /// Of single agents.
+    /// The hash for an environment with a single agent.
     rollout_hash: Option<String>,
-    /// Of games.
+    /// The hash for a game with several agents.
     batch_hash: Option<String>,
 }
 
@@ -45,7 +45,7 @@ fn frozen() -> Frozen {
 }
 
 impl Entry {
-    /// As `rollmesh sample` understands its flags.
+    /// Returns the settings that `rollmesh sample` reads from its flags.
     fn settings(&self, shared: &Frozen) -> RolloutConfig {
         let mut config = match &self.config {
             Some(path) => toml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap(),
@@ -64,7 +64,7 @@ impl Entry {
     }
 }
 
-/// Hash of as many whole samples as the env steps take.
+/// Returns the hash of as many whole samples as contain the env steps.
 fn batch_hash(config: RolloutConfig, env_steps: u64) -> String {
     let mut worker = RolloutWorker::new(config, &Registry::builtin(), AUTO).unwrap();
     let (mut hasher, mut done) = (BatchHasher::new(), 0);
@@ -107,7 +107,7 @@ fn games_keep_their_frozen_batches() {
     check(4 * 2 * 3, |entry| entry.batch_hash.as_ref(), recompute);
 }
 
-/// The list that the tests of all other places read, too, here with this machine's kernels.
+/// Checks the list of hashes that all platforms share, with this machine's kernels.
 #[test]
 fn samples_of_every_kind_keep_their_golden_hashes() {
     let builder = || RolloutWorkerBuilder::new(kinds::register(Registry::builtin())).kernels(AUTO);

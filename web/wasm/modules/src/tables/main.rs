@@ -15,7 +15,7 @@ use rollmesh_data::{Source, limits::DEFAULT_BUFFER, survey::TableInspection};
 use wasm_bindgen::prelude::*;
 use web_sys::{File, FileReaderSync};
 
-/// Bins of a histogram.
+/// The number of bins of a histogram.
 const BINS: u32 = 16;
 
 fn main() {
@@ -23,14 +23,14 @@ fn main() {
 }
 
 thread_local! {
-    /// The file of this Web Worker, which has one thread: what the host has cannot be sent to another one, as sources can.
+    /// The file of this Web Worker. A thread-local, since a [`Source`] is `Send` and JavaScript objects are not.
     static FILE: RefCell<Option<(File, FileReaderSync)>> = const { RefCell::new(None) };
 }
 
-/// The file, read where the decoders ask for it: never as a whole.
+/// The file, of which only the ranges that the decoders request are read.
 struct OpenedFile {
     size: u64,
-    /// Number of bytes that were read, some several times.
+    /// The number of bytes read; a byte that is read twice counts twice.
     read: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Source for OpenedFile {
     fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let end = offset.checked_add(out.len() as u64).filter(|end| *end <= self.size);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        // It was changed or removed since it was chosen.
+        // The file was changed or removed since the user chose it.
         let changed = |_| io::Error::other("the browser cannot read it any more; choose it again");
         let bytes = FILE.with_borrow(|file| {
             let (file, reader) = file.as_ref().ok_or(JsValue::NULL)?;
@@ -75,23 +75,23 @@ impl TableHandle {
         Ok(Self { file: opened, inspection: inspection.replaying(episode) })
     }
 
-    /// Looks at the next batch; false at the end.
+    /// Inspects the next batch; returns false at the end.
     pub fn inspect(&mut self) -> Result<bool, JsError> {
         Ok(self.inspection.inspect_next()?)
     }
 
-    /// The steps to be replayed as the page shows them, once, as soon as they are complete.
+    /// Returns the steps to be replayed in the form that the page shows, once, as soon as they are complete.
     #[wasm_bindgen(js_name = takeClip)]
     pub fn take_clip(&mut self) -> Option<Vec<u8>> {
         self.inspection.take_clip().map(|clip| encode(&clip))
     }
 
-    /// How many bytes were read, less than the file has before its end.
+    /// Returns the number of bytes read, which is below the file's size before the end.
     pub fn read(&self) -> f64 {
         self.file.read.load(Ordering::Relaxed).min(self.file.size.saturating_sub(1)) as f64
     }
 
-    /// What was found so far, as JSON, in which what is not finite is null.
+    /// Returns the findings so far as JSON; values that are not finite are null.
     pub fn report(&self) -> Result<String, JsError> {
         Ok(serde_json::to_string(&self.inspection.found(BINS))?)
     }

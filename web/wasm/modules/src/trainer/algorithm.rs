@@ -1,4 +1,4 @@
-//! A run for JavaScript, in the caller's thread.
+//! Training for JavaScript, in the caller's thread.
 
 use rollmesh_core::{kernels::Kernels, run::RunConfig, time::Micros};
 use rollmesh_learner::{InlineRun, InlineRunError, InlineWork};
@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::{Failure, envs, scope::now};
 
-/// Steps of all slots between two looks at the clock.
+/// The number of steps of all slots between two readings of the clock.
 const VECTOR_STEPS: u32 = 16;
 
 /// Trains policies in environments that are registered, built-in ones and JavaScript's.
@@ -17,7 +17,7 @@ pub struct AlgorithmHandle {
 
 #[wasm_bindgen]
 impl AlgorithmHandle {
-    /// `settings` are those of a run as JSON, as `rollmesh train --config FILE` takes them.
+    /// Creates a run with the given settings as JSON, as `rollmesh train --config FILE` takes them.
     #[wasm_bindgen(constructor)]
     pub fn new(settings: &str) -> Result<Self, Failure> {
         let config = RunConfig::of_wire_settings(settings).map_err(Failure::config)?;
@@ -25,10 +25,10 @@ impl AlgorithmHandle {
         Ok(Self { run: run.map_err(in_setup)? })
     }
 
-    /// Samples and learns for `budgetMs` milliseconds at least; the metrics of an iteration as JSON once it is complete, else
-    /// `undefined`. What is not finite is null.
+    /// Samples and learns for `budgetMs` milliseconds at least. Returns the metrics of an iteration as JSON once it is
+    /// complete, else `undefined`. Values that are not finite are null.
     pub fn work(&mut self, #[wasm_bindgen(js_name = budgetMs)] budget_ms: f64) -> Result<Option<String>, Failure> {
-        // What is no number of milliseconds, or a negative one, is no time.
+        // The cast turns NaN and negative budgets into 0.
         let (begun, span) = (now(), Micros((budget_ms * 1_000.0) as u64));
         loop {
             match self.run.work(VECTOR_STEPS, now()).map_err(at_work)? {
@@ -39,24 +39,24 @@ impl AlgorithmHandle {
         }
     }
 
-    /// Whether the run has reached one of its stop criteria.
+    /// Returns whether the run has reached one of its stop criteria.
     #[wasm_bindgen(getter, js_name = isOver)]
     pub fn is_over(&self) -> bool {
         self.run.state().is_over()
     }
 
-    /// The weights of the policies as a safetensors file.
+    /// Returns the weights of the policies as a safetensors file.
     pub fn weights(&self) -> Result<Vec<u8>, Failure> {
         Ok(self.run.state().weights().to_safetensors()?)
     }
 
-    /// The hash of the weights, as `rollmesh train` prints it.
+    /// Returns the hash of the weights, as `rollmesh train` prints it.
     #[wasm_bindgen(js_name = weightsHash)]
     pub fn weights_hash(&self) -> String {
         self.run.state().weights_hash().to_string()
     }
 
-    /// `policy.json`, which describes the policies without their weights.
+    /// Returns `policy.json`, which describes the policies without their weights.
     #[wasm_bindgen(js_name = policyFile)]
     pub fn policy_file(&self) -> Result<String, Failure> {
         Ok(serde_json::to_string_pretty(&self.run.policy_file())?)

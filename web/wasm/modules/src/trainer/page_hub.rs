@@ -1,4 +1,4 @@
-//! The hub of a page, in a Web Worker: ports of the core's hub are `MessagePort`s.
+//! The hub of a page, in a Web Worker: the ports of the core's hub are `MessagePort`s.
 
 use std::{cell::RefCell, collections::BTreeMap, mem, panic, rc::Rc};
 
@@ -19,9 +19,10 @@ use crate::{
     slices::Slices,
 };
 
-/// Deadlines are handled this often.
+/// The interval at which deadlines are handled.
 const TICK_MS: i32 = 100;
-/// After a longer pause, as of a frozen tab, messages that have arrived meanwhile are handled before deadlines.
+/// If two ticks are at least this far apart, as in a frozen tab, messages that have arrived meanwhile are handled
+/// before deadlines.
 const LATE: Micros = Micros::from_secs(1);
 
 /// The event of a `MessagePort` whose other end was closed.
@@ -38,13 +39,13 @@ struct PageHub {
     ports: BTreeMap<PortId, Port>,
     slices: Slices,
     ticked: Micros,
-    /// Deadlines are handled in the next slice.
+    /// Whether the next slice handles deadlines.
     is_late: bool,
 }
 
 type Shared = Rc<RefCell<PageHub>>;
 
-/// The hub's end of a `MessagePort`. Dropping it closes that.
+/// The hub's end of a `MessagePort`. Dropping it closes the port.
 struct Port {
     port: MessagePort,
     _on_message: Closure<dyn FnMut(MessageEvent)>,
@@ -70,7 +71,7 @@ pub fn serve(workers: u32) {
     let Some(slices) = Slices::new() else { return post(&"this browser has no message channels".into()) };
     let registry = registry();
     let schema = tab_schema(&registry).to_string();
-    // Runs of another hub of the same page have other numbers, unless that is older than some hours.
+    // Another hub of the same page gets another number, unless it starts a multiple of 10,000 seconds later.
     let number = (js_sys::Date::now() / 1_000.0 % 10_000.0) as u32;
     let epoch = (js_sys::Date::now() / 1_000.0) as u64 - now().0 / 1_000_000;
     let mut hub = InlineHub::new(number, workers, schema, registry, Kernels::PORTABLE).with_epoch(epoch);
@@ -94,7 +95,7 @@ pub fn serve(workers: u32) {
         pump(&ticking);
     });
     let on_tick_function = on_tick.as_ref().unchecked_ref();
-    // Fails only for code given as text, where a policy forbids that.
+    // Fails only for code given as a string, if the page's content security policy forbids it.
     let _ = scope().set_interval_with_callback_and_timeout_and_arguments_0(on_tick_function, TICK_MS);
     // Both live as long as the Web Worker.
     on_message.forget();
@@ -103,13 +104,13 @@ pub fn serve(workers: u32) {
 }
 
 impl PageHub {
-    /// Handles deadlines that a late tick left, then learns and draws what is due.
+    /// Handles deadlines that a late tick deferred, then learns and draws.
     fn work(&mut self) {
         self.slices.begin();
         if mem::take(&mut self.is_late) {
             self.hub.handle_timeout(now());
         }
-        // The status of the run says what has failed.
+        // The run's status reports failures.
         let _ = self.hub.learn(now());
         self.hub.draw(now);
     }
@@ -121,7 +122,7 @@ impl PageHub {
         if late < LATE {
             self.hub.handle_timeout(now);
         } else {
-            // Browsers throttle timers of hidden tabs, too: then every tick is late.
+            // Browsers also throttle the timers of hidden tabs, where every tick is late.
             self.is_late = true;
             self.slices.ask();
         }
@@ -142,7 +143,7 @@ impl PageHub {
     }
 }
 
-/// Handles what the page has posted.
+/// Handles a message of the page.
 fn handle_page(shared: &Shared, data: &JsValue) {
     let field = |name: &str| Reflect::get(data, &name.into()).unwrap_or(JsValue::UNDEFINED);
     let mut this = shared.borrow_mut();
@@ -172,7 +173,7 @@ fn handle_page(shared: &Shared, data: &JsValue) {
     }
 }
 
-/// Does what the hub asks for.
+/// Performs the hub's outputs, and asks for a slice if work remains.
 fn pump(shared: &Shared) {
     loop {
         let mut this = shared.borrow_mut();
@@ -185,7 +186,7 @@ fn pump(shared: &Shared) {
         match output {
             HubOutput::Frame { port, bytes } if port == this.page => post(&frame(&bytes)),
             HubOutput::Frame { port, bytes } => {
-                // Bytes can be posted.
+                // Bytes can always be posted.
                 this.ports.get(&port).into_iter().for_each(|to| _ = to.port.post_message(&frame(&bytes)));
             }
             HubOutput::Closed { port } => {
@@ -209,19 +210,19 @@ fn connect(shared: &Shared, what: &str, id: PortId, token: &Token) {
     let (port, theirs) = (channel.port1(), channel.port2());
     let heard = shared.clone();
     let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
-        // Anything else is an empty frame, which is no message: the hub closes the port.
+        // Anything else becomes an empty frame, which is not a message: the hub closes the port.
         let bytes = event.data().dyn_ref::<Uint8Array>().map(Uint8Array::to_vec).unwrap_or_default();
         heard.borrow_mut().hub.handle_frame(id, &bytes, now());
         pump(&heard);
     });
     port.set_onmessage(Some(on_message.as_ref().unchecked_ref()));
-    // Browsers without this event leave it to the deadlines of leases to notice that a peer has ended.
+    // In browsers without this event the hub detects a peer's end when its leases expire.
     let closed = shared.clone();
     let on_close = Closure::<dyn FnMut()>::new(move || {
         closed.borrow_mut().hub.handle_closed(id, "its Web Worker has ended", now());
         pump(&closed);
     });
-    // Fails for no name of an event.
+    // Does not fail for any event name.
     let _ = port.add_event_listener_with_callback(CLOSE, on_close.as_ref().unchecked_ref());
     shared.borrow_mut().ports.insert(id, Port { port, _on_message: on_message, on_close });
     let object = Object::new();

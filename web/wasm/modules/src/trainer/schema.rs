@@ -4,12 +4,13 @@ use rollmesh_core::{run::RunConfig, worker::Registry};
 use rollmesh_learner::{ALGORITHMS, run_schema};
 use serde_json::{Value, json};
 
-/// Parts of the settings that are of no use in a tab, which has no files and no processes.
+/// The sections of settings that a tab cannot use, since it has no files and no processes.
 const OTHER_SECTIONS: [&str; 3] = ["Evaluation and checkpoints", "Environment processes", "Logged data"];
-/// The same of single settings.
+/// The single settings that a tab cannot use.
 const OTHER_SETTINGS: [&str; 4] = ["num_workers", "num_envs", "mode", "hung_worker_timeout_s"];
 
-/// Returns the schema of the settings that a run in a tab may have. Its algorithms learn from what they sample.
+/// Returns the schema of the settings that a run in a tab may have. Its algorithms are those that learn from their own
+/// samples.
 pub(crate) fn tab_schema(registry: &Registry) -> Value {
     let mut schema = run_schema(registry);
     if let Some(settings) = schema["properties"].as_object_mut() {
