@@ -166,9 +166,10 @@ pub(crate) fn npm_long(job: &Job) -> Result<()> {
     job.run_tests(node.current_dir(project))
 }
 
-/// Runs the simulator of the group with all faults, with more seeds than the normal tests.
+/// Runs the simulator of the group with all faults, with more seeds than the normal tests. Optimised, since the normal tests check
+/// debug assertions.
 pub(crate) fn simulator(job: &Job) -> Result<()> {
-    let mut tests = cargo_test("--package rollmesh-tests --test promises -- sim:: ops::");
+    let mut tests = cargo_test("--release --package rollmesh-tests --test promises -- sim:: ops::");
     job.run_tests(tests.env("ROLLMESH_SIM_SEEDS", "10000").env("PROPTEST_CASES", "10000"))
 }
 
