@@ -24,6 +24,11 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         self.next_peer - 1
     }
 
+    /// Replaces the schema of the settings of runs, for dashboards that connect from now on.
+    pub fn set_schema(&mut self, schema: String) {
+        self.setup.schema = schema;
+    }
+
     /// Replaces the rows of the workers that the program calls. A row without a kind is
     /// about a peer: its state, reason and env steps are shown in the peer's row. Others are shown as they are.
     pub fn show_called(&mut self, rows: Vec<WorkerRow>) {

@@ -212,7 +212,7 @@ pub struct EvaluationPoint {
 pub struct WorkerRow {
     /// The worker's id.
     pub worker: u32,
-    /// `native`, `browser`, …
+    /// `native`, `browser`, …; `thread`, `process` or `remote` for a worker of a program's group without a connection.
     pub kind: String,
     /// Its name.
     pub name: String,
@@ -244,7 +244,8 @@ pub struct WorkerGone {
 /// The settings that a run on this hub accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSchema {
-    /// Their [JSON Schema](crate::run::schema::json_schema).
+    /// Their [JSON Schema](crate::run::schema::json_schema); with `"not": {}` on a hub that executes no runs, since it belongs to a
+    /// program's worker group.
     pub schema: String,
 }
 

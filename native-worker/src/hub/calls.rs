@@ -12,6 +12,7 @@ use rollmesh_core::{
         message::{CallResult, Request, Scale, WorkerRequest, WorkerRow},
     },
 };
+use serde_json::json;
 use tokio::{
     runtime::Handle,
     sync::mpsc::{self, error::TrySendError},
@@ -25,6 +26,7 @@ use super::{
 };
 use crate::{
     launch::{LaunchError, Launcher, WorkerSpec},
+    learner::run_schema,
     pulse::Pulse,
 };
 
@@ -104,6 +106,10 @@ impl Workers {
     /// Notifies `sink` about all workers, beginning with those that are connected already. Dashboards are shown `called`.
     pub(crate) fn listen(&self, sink: NotificationSink, replacement: Replacement, called: CalledWorkers) {
         self.command(move |actor| {
+            // No settings are valid: the hub executes no runs.
+            let mut schema = run_schema(&actor.maker.registry);
+            schema["not"] = json!({});
+            actor.hub.set_schema(schema.to_string());
             actor.called = called;
             actor.children.local.replace_as(replacement);
             actor.hub.workers().for_each(|(peer, known)| sink(joined(peer, known)));

@@ -15,15 +15,34 @@ use rollmesh_core::{
     worker::WorkerCommand,
 };
 
+use serde_json::{Value, json};
+
 use super::rig::{builder, cart_pole, processes, waiting_at};
+use crate::support::client::Client;
+
+/// Returns the hub's URL and the operator's token.
+fn dashboard(group: &WorkerGroup) -> (String, Token) {
+    let url = group.dashboard_url().expect("it has a dashboard");
+    let (hub, token) = url.split_once("/#token=").unwrap();
+    (hub.into(), Token::from_hex(token).unwrap())
+}
 
 /// Connects as an operator.
 async fn connect(group: &WorkerGroup) -> Control {
-    let url = group.dashboard_url().expect("it has a dashboard");
-    let (hub, token) = url.split_once("/#token=").unwrap();
-    let (hub, token) = (hub.parse().unwrap(), Token::from_hex(token).unwrap());
+    let (hub, token) = dashboard(group);
     let (role, trust, patience) = (Role::Operator, Default::default(), USUAL_PATIENCE);
-    Control::connect(&ControlConfig { hub, token, role, trust, patience }).await.unwrap()
+    Control::connect(&ControlConfig { hub: hub.parse().unwrap(), token, role, trust, patience }).await.unwrap()
+}
+
+/// Returns the schema that a dashboard is sent.
+async fn schema(group: &WorkerGroup) -> Value {
+    let (hub, token) = dashboard(group);
+    let mut page = Client::join(hub.trim_start_matches("http://"), Role::Operator, token).await;
+    let schema = page.wait_for(|message| match message {
+        Message::RunSchema(schema) => Some(schema.schema.clone()),
+        _ => None,
+    });
+    serde_json::from_str(&schema.await).unwrap()
 }
 
 fn of_kind<'a>(hub: &'a Control, kind: &str) -> Option<&'a WorkerRow> {
@@ -69,6 +88,13 @@ pub(crate) fn operators_of_a_group_can_only_restart_its_processes() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut group = builder(cart_pole(), &processes(), 1).dashboard(true).build().unwrap();
     let mut hub = runtime.block_on(connect(&group));
+    let schema = runtime.block_on(schema(&group));
+    assert_eq!(
+        schema["not"],
+        json!({}),
+        "no settings of a run are valid, by which the page knows what it cannot ask for"
+    );
+    assert!(schema["properties"]["env"].is_object(), "the environments are there for evaluation workers");
     let before = group.worker_pids();
     let is_there = |hub: &Control| of_kind(hub, "native").is_some_and(|row| row.local);
     runtime.block_on(hub.until("a worker", is_there)).unwrap();

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use fantoccini::{
     Locator,
-    actions::{InputSource as _, MOUSE_BUTTON_LEFT, MouseActions, PointerAction},
+    actions::{
+        Actions, InputSource as _, KeyAction, KeyActions, MOUSE_BUTTON_LEFT, MouseActions, PointerAction, WheelAction,
+        WheelActions,
+    },
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -40,6 +43,7 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     page.wait("the runs are compared again", async || has_median(&page).await).await;
     assert_eq!(page.attribute("chart-whole", "disabled").await, None, "a part is shown");
     assert_eq!((page.value("chart-x").await, page.value("chart-smoothing").await), ("iteration".into(), "15".into()));
+    assert_eq!(pressed(&page).await, "false", "the median is still hidden");
     let checked = "return [...arguments].map(one => document.querySelector(one).checked)";
     let boxes = ["chart-log-x", "chart-log-y"].map(|id| json!(selector(id))).to_vec();
     assert_eq!(page.run(checked, boxes).await, json!([false, true]));
@@ -96,6 +100,12 @@ async fn pan_and_pinch(page: &Dashboard) {
 /// Waits until the shown range has changed and stays the same. Returns the new one.
 async fn moved_from(page: &Dashboard, before: (f64, f64)) -> (f64, f64) {
     page.wait("another part is shown", async || window(page).await != before).await;
+    settled(page).await
+}
+
+/// Waits until the shown range stays the same. Returns it.
+async fn settled(page: &Dashboard) -> (f64, f64) {
+    page.wait("the address has the part", async || hash(page).await.contains("chart.window=")).await;
     let (mut last, mut since) = (window(page).await, Instant::now());
     while since.elapsed() < SETTLED {
         sleep(LOOK_AGAIN).await;
@@ -123,7 +133,8 @@ async fn hash(page: &Dashboard) -> String {
     page.run("return location.hash", vec![]).await.as_str().unwrap_or_default().to_owned()
 }
 
-/// Zooms with the mouse into the range that it drags over, and shows everything by a double click.
+/// Zooms with the mouse into the part that it drags over, pans with Shift, zooms with the wheel, and shows everything by a
+/// double click.
 async fn drag(page: &Dashboard) {
     let canvas = page.browser.client.find(Locator::Css(&canvas())).await.expect("the chart is there");
     let to = |x| PointerAction::MoveToElement { element: canvas.clone(), duration: None, x, y: 0.0 };
@@ -133,6 +144,35 @@ async fn drag(page: &Dashboard) {
     let dragged = mouse().then(to(-100.0)).then(down.clone()).then(to(100.0)).then(up.clone());
     page.browser.client.perform_actions(dragged).await.expect("there is a mouse");
     page.wait("a part is shown", async || page.attribute("chart-whole", "disabled").await.is_none()).await;
+
+    // With Shift it drags the curve along: to the left, and back. A tick of the keyboard has one of the mouse.
+    let mut shown = settled(page).await;
+    let width = |(low, high): (f64, f64)| high - low;
+    let no_time = Duration::ZERO;
+    for (from, till) in [(60.0, -60.0), (-60.0, 60.0)] {
+        let shift = KeyActions::new("keyboard".into()).then(KeyAction::Down { value: '\u{e008}' });
+        let held = (0..4).fold(shift, |keys, _| keys.pause(no_time)).then(KeyAction::Up { value: '\u{e008}' });
+        let drag = mouse().pause(no_time).then(to(from)).then(down.clone()).then(to(till)).then(up.clone());
+        page.browser.client.perform_actions(Actions::from(held).and(drag)).await.expect("there are mouse and keyboard");
+        let next = moved_from(page, shown).await;
+        assert!((next.0 > shown.0) == (till < from) && is_near(width(next), width(shown)), "{shown:?}, then {next:?}");
+        shown = next;
+    }
+
+    // The wheel zooms a chart that has the focus, which a click gives it.
+    for (delta_y, is_closer) in [(-100, true), (100, false)] {
+        let place = "const { x, y, width, height } = document.querySelector(arguments[0]).getBoundingClientRect();
+            return [Math.round(x + width / 2), Math.round(y + height / 2)]";
+        let place = page.run(place, vec![json!(self::canvas())]).await;
+        let [x, y] = [0, 1].map(|index| place[index].as_i64().expect("pixels"));
+        let turn = WheelAction::Scroll { duration: None, x, y, delta_x: 0, delta_y };
+        let turned = WheelActions::new("wheel".into()).then(turn);
+        page.browser.client.perform_actions(turned).await.expect("there is a wheel");
+        let next = moved_from(page, shown).await;
+        assert!((width(next) < width(shown)) == is_closer, "{shown:?}, then {next:?}");
+        shown = next;
+    }
+
     let clicked = mouse().then(down.clone()).then(up.clone()).then(down).then(up);
     page.browser.client.perform_actions(clicked).await.expect("there is a mouse");
     page.wait_for("chart-whole", "disabled", "").await;
@@ -162,6 +202,13 @@ async fn compare(page: &Dashboard) {
     assert!(!settings.contains("num_workers"), "equal settings are left out: {settings}");
 }
 
+/// Whether the median's entry in the legend of the big chart is pressed: `true` while the line is shown.
+async fn pressed(page: &Dashboard) -> String {
+    let script = "return document.querySelector(arguments[0])?.getAttribute('aria-pressed') ?? ''";
+    let value = page.run(script, vec![json!(format!("{} button", selector("legend-median of runs 1, 2")))]).await;
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 async fn has_median(page: &Dashboard) -> bool {
     let points = page.attribute("legend-median of runs 1, 2", "data-points").await;
     points.is_some_and(|points| points != "0")
@@ -187,6 +234,10 @@ async fn zoom(page: &Dashboard) {
     address_has("chart.window=").await;
     let hash = hash(page).await;
     assert!(hash.contains("chart.x=iteration") && hash.contains("chart.runs=1%2C2"), "{hash}");
+    // A hidden line is hidden in all charts, and in the link.
+    page.click_at(&format!("{} button", selector("legend-median of runs 1, 2"))).await;
+    page.wait("the line is hidden", async || pressed(page).await == "false").await;
+    address_has("chart.hidden=median").await;
     page.click("chart-return-png").await;
     let png = page.saved("chart-return.png").await;
     assert!(png.starts_with(b"\x89PNG\r\n") && png.len() > 1_000, "{} bytes", png.len());

@@ -150,10 +150,20 @@ async fn a_group_has_a_dashboard_with_its_workers() {
     .await;
     assert_eq!(page.text("worker-reason").await.as_deref(), Some("worker 1 of the group: no call is under way"));
     assert_eq!(page.attribute("phase", "data-phase").await.as_deref(), Some("idle"));
-    page.click("remove-worker").await;
-    let is_told =
-        async || page.text("toast").await.is_some_and(|text| text.contains("the program decides how many workers"));
-    page.wait("the program removes workers", is_told).await;
-    assert_eq!(page.workers().await.len(), 2);
+    // The program adds and removes workers: the page does not ask for what is refused, and says why.
+    for button in ["add-worker", "remove-worker"] {
+        page.wait_for(button, "disabled", "").await;
+        let why = page.attribute(button, "title").await.unwrap_or_default();
+        assert!(why.starts_with("The program decides how many workers its group has"), "{button}: {why}");
+    }
+    assert!(page.text("group-note").await.is_some_and(|note| note.contains("there are no runs")));
+    let shown = ["worker-slots", "worker-lag", "start-run"].map(|id| page.text(id));
+    for part in shown {
+        assert_eq!(part.await, None, "a group has no leases, no weights of a run, and no runs");
+    }
+    let marks = "return [...document.querySelectorAll(\"[data-testid^='group-worker-']\")].map(one => one.textContent)";
+    let ids: Vec<String> = page.workers().await.keys().map(u64::to_string).collect();
+    assert_eq!(page.run(marks, vec![]).await, json!(ids), "marks have the ids of their workers");
+    page.assert_accessible("a group's dashboard").await;
     spawn_blocking(move || drop(group)).await.expect("it stops");
 }

@@ -5,20 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::{SinkExt as _, StreamExt as _, stream::SplitSink};
 use rollmesh_core::protocol::{
     Message, Phase, WorkerState,
-    message::{Iteration, LedgerReport, RunStatus, Welcome, WorkerLocation, WorkerRow},
+    message::{Iteration, RunStatus, WorkerLocation, WorkerRow},
 };
 use serde_json::Value;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{mpsc, oneshot},
     time::{MissedTickBehavior, interval},
 };
-use tokio_tungstenite::{WebSocketStream, accept_async, tungstenite};
 
-use super::{browser::DESKTOP, dashboard::Dashboard, front::Front};
+use super::{
+    browser::DESKTOP,
+    dashboard::Dashboard,
+    made_hub::{MadeHub, bind, open},
+};
 
 const WORKERS: u32 = 200;
 /// The number of updates of workers in a tenth of a second, with one iteration of the run.
@@ -55,8 +57,6 @@ const PROBE: &str = "window.frames_ms = []; window.long_tasks = [];
     new PerformanceObserver(list => list.getEntries().forEach(entry => window.long_tasks.push(entry.duration)))
         .observe({ type: 'longtask' })";
 
-type Socket = SplitSink<WebSocketStream<TcpStream>, tungstenite::Message>;
-
 /// A burst of updates of the hub.
 struct Burst {
     /// The number of updates, which are sent without a pause.
@@ -70,13 +70,10 @@ struct Burst {
 #[tokio::test(flavor = "multi_thread")]
 async fn page_stays_fast_and_small_with_a_large_hub() {
     let page = Dashboard::start().await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("it has an address").to_string();
+    let (listener, address) = bind().await;
     let (bursts, queue) = mpsc::channel(1);
     let hub = tokio::spawn(serve(listener, queue));
-    let front = Front::start(&address).await;
-    front.bring_hub_in_reach(true);
-    page.go_to(&format!("{}#token={}", front.url(), "5a".repeat(32))).await;
+    let _front = open(&page, address).await;
     page.wait("all workers are shown", async || page.workers().await.len() == WORKERS as usize).await;
 
     page.run(PROBE, vec![]).await;
@@ -136,6 +133,7 @@ async fn memory(page: &Dashboard) -> u64 {
 
 /// Serves one page as its hub.
 async fn serve(listener: TcpListener, mut bursts: mpsc::Receiver<Burst>) {
+<<<<<<< HEAD
     let (stream, _) = listener.accept().await.expect("the page connects");
     let (mut socket, mut from_page) = accept_async(stream).await.expect("it wants a socket").split();
     from_page.next().await.expect("it greets").expect("with a frame");
@@ -145,9 +143,12 @@ async fn serve(listener: TcpListener, mut bursts: mpsc::Receiver<Burst>) {
     let welcome = Welcome { protocol: 1, peer: 1_000, resume_id: [0; 16], credit: 0, server };
     send(&mut socket, &Message::Welcome(welcome)).await;
     send(&mut socket, &Message::LedgerReport(LedgerReport::default())).await;
+=======
+    let mut hub = MadeHub::accept(listener).await;
+>>>>>>> w1
     for worker in 1..=WORKERS {
         let place = WorkerLocation { worker, host: format!("node-{}", worker % 20), launcher: "slurm".into() };
-        send(&mut socket, &Message::WorkerLocation(place)).await;
+        hub.send(&Message::WorkerLocation(place)).await;
     }
     let mut ticks = interval(Duration::from_millis(100));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -159,11 +160,11 @@ async fn serve(listener: TcpListener, mut bursts: mpsc::Receiver<Burst>) {
         };
         for _ in 0..updates {
             update += 1;
-            send(&mut socket, &Message::WorkerRow(row(update))).await;
+            hub.send(&Message::WorkerRow(row(update))).await;
             if update % per_iteration == 0 {
                 iteration += 1;
                 for message in progress(iteration) {
-                    send(&mut socket, &message).await;
+                    hub.send(&message).await;
                 }
             }
         }
@@ -205,8 +206,11 @@ fn progress(iteration: u64) -> [Message; 2] {
         Iteration { run: 1, iteration, env_steps, wall_ms, steps_per_s, episode_return_mean, ..Iteration::default() };
     [Message::RunStatus(status), Message::Iteration(point)]
 }
+<<<<<<< HEAD
 
 async fn send(socket: &mut Socket, message: &Message) {
     // Sending fails once the page is closed, when the test has ended.
     let _ = socket.send(tungstenite::Message::Binary(message.encode().into())).await;
 }
+=======
+>>>>>>> w1

@@ -7,7 +7,7 @@ use super::{
     canvas::style_value,
     decimate::{Point, decimate},
     plot::{Axes, Plot, x_ticks},
-    series::{Series, nearest},
+    series::Series,
 };
 use crate::format;
 
@@ -162,8 +162,7 @@ fn draw_mark(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot, marke
     context.set_stroke_style_str(&style_value("--muted"));
     segment(context, (x, top), (x, bottom));
     context.set_fill_style_str(&style_value("--ink"));
-    let point = |line: &Series| nearest(line.exact(), marked).map(|index| line.exact()[index]);
-    for (x, y) in plot.series.iter().filter_map(point).filter(|(_, y)| y.is_finite()) {
+    for (x, y) in plot.series.iter().filter_map(|line| line.point_at(marked)).filter(|(_, y)| y.is_finite()) {
         draw_dot(context, (axes.x.pixel(x), axes.y.pixel(y)), 3.5)?;
     }
     Ok(())

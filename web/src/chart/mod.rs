@@ -8,8 +8,6 @@ mod plot;
 mod scale;
 mod series;
 
-use std::collections::BTreeSet;
-
 use leptos::{ev, html, prelude::*};
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement};
@@ -21,8 +19,8 @@ pub(crate) use self::{
 use self::{
     draw::{COLOURS, Pointed, draw},
     gesture::{Gesture, ViewWindow},
-    plot::Plot,
-    series::nearest,
+    plot::{OWN, Plot},
+    series::Series,
 };
 use crate::{
     format, save,
@@ -51,21 +49,18 @@ pub(crate) fn Chart(
     let theme = expect_context::<Theme>();
     let Mark(mark) = expect_context::<Mark>();
     let Curve { title, id, is_main, format, .. } = curve.clone();
-    let has_lines = !curve.lines.is_empty();
-    let hidden = RwSignal::new(BTreeSet::<String>::new());
     let node = NodeRef::<html::Canvas>::new();
     let canvas = Canvas::new(node);
     let revision = store.select(|state| {
         let goal = state.run.as_ref().map(|run| run.stop_return.to_bits());
         let others = (state.evaluations.revision(), state.comparison.revision());
-        (state.curves.revision(), others, goal, state.charts)
+        (state.curves.revision(), others, goal, state.charts.clone())
     });
     // Computed once for all that show it. Many numbers, and NaN among them: comparing would not pay.
     let plot = Memo::new_with_compare(
         move |_| {
             revision.track();
-            let plot = store.peek(|state| curve.plot(state, COLOURS.len()));
-            hidden.with(|hidden| plot.without(hidden))
+            store.peek(|state| curve.plot(state, COLOURS.len()))
         },
         |_, _| true,
     );
@@ -111,7 +106,7 @@ pub(crate) fn Chart(
     let on_move = move |event: ev::PointerEvent| {
         let Some(axes) = axes() else { return };
         let pixel = f64::from(event.offset_x());
-        mark.set(plot.with_untracked(|plot| plot.nearest_own(axes.x.value(pixel))));
+        mark.set(plot.with_untracked(|plot| plot.nearest(axes.x.value(pixel))));
         let moved = gesture.try_update(|gesture| gesture.moved(event.pointer_id(), axes.x.fraction(pixel)));
         show(moved.flatten());
     };
@@ -152,10 +147,15 @@ pub(crate) fn Chart(
     });
     let caption = move || mark.get().map(|x| place(plot.with(|plot| plot.view.x), x));
     let legend = Memo::new(move |_| {
-        let entry = |(line, _): (&series::Series, bool)| (line.name.clone(), line.colour);
+        let entry = |(line, _): (&Series, bool)| LegendLine {
+            key: line.key.clone(),
+            name: line.name.clone(),
+            colour: line.colour,
+        };
         plot.with(|plot| plot.lines().into_iter().map(entry).collect::<Vec<_>>())
     });
-    let has_legend = Memo::new(move |_| (is_main || has_lines) && legend.with(|lines| lines.len() > 1));
+    // The current run's line alone has its value in the caption.
+    let has_legend = Memo::new(move |_| legend.with(|lines| lines.iter().any(|line| line.key != OWN)));
     let has_points = move || plot.with(|plot| plot.axes(1.0, 1.0).is_some());
     let count = move || {
         plot.track();
@@ -218,7 +218,7 @@ pub(crate) fn Chart(
             <Show when=move || has_legend.get()>
                 <ul class="legend" aria-label="Lines">
                     <For each=move || legend.get() key=Clone::clone let:entry>
-                        <LegendEntry entry plot hidden format/>
+                        <LegendEntry entry plot format/>
                     </For>
                 </ul>
             </Show>
@@ -226,53 +226,52 @@ pub(crate) fn Chart(
     }
 }
 
-/// A line's colour, name and value; pressing it hides the line or shows it again.
+/// A line in the legend.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct LegendLine {
+    key: String,
+    name: String,
+    colour: usize,
+}
+
+/// A line's colour, name and value; pressing it hides the line or shows it again, in all charts that have it.
 #[component]
 fn LegendEntry(
-    /// Its name and colour.
-    entry: (String, usize),
+    /// The line.
+    entry: LegendLine,
     /// The lines.
     plot: Memo<Plot>,
-    /// Names of hidden lines.
-    hidden: RwSignal<BTreeSet<String>>,
     /// The value as text.
     format: fn(f64) -> String,
 ) -> impl IntoView {
+    let store = expect_context::<Store>();
     let Mark(mark) = expect_context::<Mark>();
-    let (name, colour) = entry;
-    let (of_points, of_value, toggled, pressed) = (name.clone(), name.clone(), name.clone(), name.clone());
-    let points = move || {
-        plot.with(|plot| {
-            plot.lines().into_iter().find(|(line, _)| line.name == of_points).map(|(line, _)| line.points.len())
-        })
-    };
-    let value = move || {
+    let LegendLine { key, name, colour } = entry;
+    let of_line = key.clone();
+    // Points, value, and whether the line is shown.
+    let line = Memo::new(move |_| {
         let mark = mark.get();
         plot.with(|plot| {
-            plot.lines()
-                .into_iter()
-                .find(|(line, _)| line.name == of_value)
-                .map_or(f64::NAN, |(line, _)| line.value(mark))
+            let mut lines = plot.lines().into_iter();
+            let found = lines.find(|(line, _)| line.key == of_line);
+            found.map(|(line, is_shown)| (line.points.len(), format(line.value(mark)), is_shown))
         })
-    };
-    let toggle = move |_| {
-        hidden.update(|hidden| {
-            if !hidden.remove(&toggled) {
-                hidden.insert(toggled.clone());
-            }
-        });
-    };
+    });
+    let points = move || line.get().map(|(points, ..)| points);
+    let value = move || line.get().map(|(_, value, _)| value);
+    let is_shown = move || line.get().is_some_and(|(.., is_shown)| is_shown).to_string();
+    let toggle = move |_| store.dispatch(Event::Charts(ViewChange::Line(key.clone())));
     view! {
         <li data-testid=format!("legend-{name}") data-points=points>
             <button
                 type="button"
                 class="legend-entry"
-                aria-pressed=move || (!hidden.with(|hidden| hidden.contains(&pressed))).to_string()
-                title="Hide or show this line"
+                aria-pressed=is_shown
+                title="Hide or show this line in all charts"
                 on:click=toggle
             >
                 <span class="swatch" style:background=format!("var({})", COLOURS[colour % COLOURS.len()])></span>
-                {name.clone()}" "{move || format(value())}
+                {name.clone()}" "{value}
             </button>
         </li>
     }
@@ -305,25 +304,23 @@ fn place(axis: XAxis, x: f64) -> String {
     }
 }
 
-/// Where a key takes the mark on the current run's line; none if the key means nothing here.
+/// Where a key takes the mark on the points of all lines that are shown; none if the key means nothing here.
 fn moved(key: &str, marked: Option<f64>, plot: &Plot) -> Option<Option<f64>> {
-    let points = plot.series.first()?.exact();
-    let last = points.len().checked_sub(1)?;
-    let now = marked.and_then(|x| nearest(points, x)).unwrap_or(last);
-    let index = match key {
-        "ArrowLeft" => now.saturating_sub(1),
-        "ArrowRight" => (now + 1).min(last),
-        "Home" => 0,
-        "End" => last,
-        "Escape" => return Some(None),
+    let (first, last) = plot.ends()?;
+    let now = marked.unwrap_or(last);
+    Some(match key {
+        "ArrowLeft" => Some(plot.before(now).unwrap_or(first)),
+        "ArrowRight" => Some(plot.after(now).unwrap_or(last)),
+        "Home" => Some(first),
+        "End" => Some(last),
+        "Escape" => None,
         _ => return None,
-    };
-    Some(Some(points[index].0))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{series::Series, *};
+    use super::*;
 
     #[test]
     fn keys_move_the_mark_and_keep_it_on_the_curve() {
@@ -334,6 +331,11 @@ mod tests {
         assert_eq!(moved("ArrowLeft", None, &plot), Some(Some(2.0)));
         assert_eq!(moved("ArrowLeft", Some(1.0), &plot), Some(Some(1.0)));
         assert_eq!((moved("Tab", Some(1.0), &plot), moved("Home", None, &Plot::default())), (None, None));
+        // A hub without a current run has lines of compared runs alone, and those of some are longer.
+        let longer = Series { points: [3.0, 9.0].map(|x| (x, 0.0)).to_vec(), ..Series::default() };
+        let plot = Plot { series: [plot.series, vec![longer]].concat(), ..Plot::default() };
+        let all = ["ArrowLeft", "ArrowRight", "Home", "End"].map(|key| moved(key, Some(4.0), &plot));
+        assert_eq!(all, [3.0, 9.0, 1.0, 9.0].map(|x| Some(Some(x))));
     }
 
     #[test]

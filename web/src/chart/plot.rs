@@ -1,15 +1,17 @@
 //! What a chart shows of the state, and where it goes.
 
-use std::collections::BTreeSet;
-
 use super::{
-    scale::{Scale, log_range, range, ticks},
+    decimate::Point,
+    scale::{Scale, range, ticks, without_first_outliers},
     series::{Band, Series, nearest, points},
 };
 use crate::{
     format,
-    state::{ChartView, Metric, RunKey, State, XAxis},
+    state::{ChartView, Curves, Metric, RunKey, State, XAxis},
 };
+
+/// Returns iterations or evaluations of a run that is shown.
+type CurvesOf = for<'a> fn(&'a State, &RunKey) -> Option<&'a Curves>;
 
 const LEFT: f64 = 40.0;
 const RIGHT: f64 = 10.0;
@@ -18,6 +20,8 @@ const BOTTOM: f64 = 20.0;
 
 /// The metrics between which four fifths of the latest returns are.
 pub(crate) const BAND: [&str; 2] = ["episode_return_p10", "episode_return_p90"];
+/// The name of the current run's line.
+pub(super) const OWN: &str = "this run";
 /// Colours that the current run and its evaluations have for themselves.
 const OWN_COLOURS: usize = 2;
 
@@ -30,8 +34,8 @@ pub(crate) struct Curve {
     pub(crate) id: String,
     /// The number of each iteration.
     pub(crate) metric: Metric,
-    /// Lines with names instead of that of the metric: of policies, agents or workers.
-    pub(crate) lines: Vec<(String, Metric)>,
+    /// Lines instead of that of the metric, by name with the name of the metric of each: of policies, agents or workers.
+    pub(crate) lines: Vec<(String, String)>,
     /// The value as text.
     pub(crate) format: fn(f64) -> String,
     /// Does the y axis begin at zero?
@@ -43,7 +47,7 @@ pub(crate) struct Curve {
 /// The lines of a chart.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plot {
-    /// The lines; the first one is that of the current run.
+    /// The lines with points; the first one is that of the current run, if that has any.
     pub(super) series: Vec<Series>,
     /// Lines that the person has hidden.
     pub(super) hidden: Vec<Series>,
@@ -66,46 +70,73 @@ pub(super) struct Axes {
 impl Curve {
     /// What it shows of the state, with lines of this many colours.
     pub(super) fn plot(&self, state: &State, colours: usize) -> Plot {
-        let view = state.charts;
-        if !self.lines.is_empty() {
-            let line = |(index, (name, metric)): (usize, &(String, Metric))| {
-                Series::of_run(name.clone(), index % colours, &state.curves, metric, &view)
-            };
-            let series = placed(self.lines.iter().enumerate().map(line).collect());
-            return Plot { series, view, from_zero: self.from_zero, ..Plot::default() };
-        }
-        let mut series = vec![Series::of_run("this run".into(), 0, &state.curves, &self.metric, &view)];
+        let lines = if self.lines.is_empty() { self.of_runs(state, colours) } else { self.of_metrics(state, colours) };
+        let goal = state.run.as_ref().filter(|_| self.is_main).map(|run| f64::from(run.stop_return));
+        let goal = goal.filter(|goal| goal.is_finite() && *goal != 0.0);
+        let (view, from_zero) = (state.charts.clone(), self.from_zero);
+        Plot { series: placed(lines), hidden: Vec::new(), view, goal, from_zero }.hiding()
+    }
+
+    /// Lines with names, of the current run.
+    fn of_metrics(&self, state: &State, colours: usize) -> Vec<Series> {
+        let line = |(index, (name, key)): (usize, &(String, String))| {
+            let metric = Metric::Named(key.clone());
+            let line = Series::of_run(name.clone(), index % colours, &state.curves, &metric, &state.charts);
+            Series { key: key.clone(), ..line }
+        };
+        self.lines.iter().enumerate().map(line).collect()
+    }
+
+    /// The current run and those that are compared with it, in the big chart with their evaluations.
+    fn of_runs(&self, state: &State, colours: usize) -> Vec<Series> {
+        let (view, exact) = (&state.charts, ChartView { smoothing: 0, ..state.charts.clone() });
+        let mut lines = vec![Series::of_run(OWN.into(), 0, &state.curves, &self.metric, view)];
         if self.is_main {
-            series[0].band = band(state, &view);
-            let exact = ChartView { smoothing: 0, ..view };
+            lines[0].band = band(state, view);
             let evaluations = Series::of_run("evaluations".into(), 1, &state.evaluations, &self.metric, &exact);
-            series.extend(Some(evaluations).filter(|line| !line.points.is_empty()).map(Series::with_dots));
+            lines.push(evaluations.with_dots());
         }
         let groups =
             state.run_groups().into_iter().filter(|group| !matches!(&group[..], [run] if state.is_current(run)));
-        let colour = |index: usize| OWN_COLOURS + index % (colours - OWN_COLOURS);
-        series.extend(groups.enumerate().map(|(index, group)| self.group(state, &group, colour(index))));
-        let goal = state.run.as_ref().filter(|_| self.is_main).map(|run| f64::from(run.stop_return));
-        let goal = goal.filter(|goal| goal.is_finite() && *goal != 0.0);
-        Plot { series: placed(series), hidden: Vec::new(), view, goal, from_zero: self.from_zero }
-    }
-
-    /// The line of compared runs that differ in their seeds.
-    fn group(&self, state: &State, group: &[RunKey], colour: usize) -> Series {
-        let short = |run: &RunKey| match run {
-            RunKey::Hub(run) => run.to_string(),
-            RunKey::Saved(id) => id.clone(),
-        };
-        let line = |run: &RunKey| {
-            let curves = state.curves_of(run)?;
-            Some(Series::of_run(format!("run {}", short(run)), colour, curves, &self.metric, &state.charts))
-        };
-        let mut lines: Vec<Series> = group.iter().filter_map(line).collect();
-        if lines.len() == 1 {
-            return lines.remove(0);
+        let of_curves: (&str, CurvesOf, _) = ("", State::curves_of, view);
+        let of_evaluations: (&str, CurvesOf, _) = ("evaluations of ", State::evaluations_of, &exact);
+        let shown = if self.is_main { vec![of_curves, of_evaluations] } else { vec![of_curves] };
+        for (index, group) in groups.enumerate() {
+            let colour = OWN_COLOURS + index % (colours - OWN_COLOURS);
+            for (what, of, view) in &shown {
+                let line = |run: &RunKey| {
+                    let curves = of(state, run).filter(|curves| curves.last().is_some())?;
+                    let name = format!("{what}run {}", short(run));
+                    Some((run.clone(), Series::of_run(name, colour, curves, &self.metric, view)))
+                };
+                let found: Vec<_> = group.iter().filter_map(line).collect();
+                // The current run has its own line.
+                if !matches!(&found[..], [(run, _)] if state.is_current(run)) {
+                    lines.extend(of_seeds(what, colour, found));
+                }
+            }
         }
-        let runs: Vec<String> = group.iter().map(short).collect();
-        Series::of_seeds(format!("median of runs {}", runs.join(", ")), colour, &lines)
+        lines.retain(|line| !line.points.is_empty());
+        lines
+    }
+}
+
+/// The line of runs that differ in their seeds: the median of their lines, or the only one. Evaluations have dots.
+fn of_seeds(what: &str, colour: usize, mut found: Vec<(RunKey, Series)>) -> Option<Series> {
+    let line = if found.len() < 2 {
+        found.pop()?.1
+    } else {
+        let (runs, lines): (Vec<String>, Vec<Series>) =
+            found.into_iter().map(|(run, line)| (short(&run), line)).unzip();
+        Series::of_seeds(format!("median of {what}runs {}", runs.join(", ")), colour, &lines)
+    };
+    Some(if what.is_empty() { line } else { line.with_dots() })
+}
+
+fn short(run: &RunKey) -> String {
+    match run {
+        RunKey::Hub(run) => run.to_string(),
+        RunKey::Saved(id) => id.clone(),
     }
 }
 
@@ -122,9 +153,10 @@ fn band(state: &State, view: &ChartView) -> Vec<Band> {
 }
 
 impl Plot {
-    /// The same without the lines of these names.
-    pub(super) fn without(mut self, names: &BTreeSet<String>) -> Self {
-        (self.hidden, self.series) = self.series.into_iter().partition(|line| names.contains(&line.name));
+    /// Takes the lines out that the view hides.
+    fn hiding(mut self) -> Self {
+        let hidden = &self.view.hidden;
+        (self.hidden, self.series) = self.series.into_iter().partition(|line| hidden.contains(&line.key));
         self
     }
 
@@ -136,10 +168,29 @@ impl Plot {
         lines
     }
 
-    /// The place of the current run's point that is nearest to an x.
-    pub(super) fn nearest_own(&self, x: f64) -> Option<f64> {
-        let points = self.series.first()?.exact();
-        nearest(points, x).map(|index| points[index].0)
+    /// The place of the point that is nearest to an x, of any line that is shown.
+    pub(super) fn nearest(&self, x: f64) -> Option<f64> {
+        let place = |line: &Series| nearest(line.exact(), x).map(|index| line.exact()[index].0);
+        let places = self.series.iter().filter_map(place);
+        places.min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs()))
+    }
+
+    /// The place of the last point before an x, of any line that is shown.
+    pub(super) fn before(&self, x: f64) -> Option<f64> {
+        let place = |line: &Series| Some(line.exact()[..line.exact().partition_point(|point| point.0 < x)].last()?.0);
+        self.series.iter().filter_map(place).reduce(f64::max)
+    }
+
+    /// The place of the first point after an x, of any line that is shown.
+    pub(super) fn after(&self, x: f64) -> Option<f64> {
+        let place = |line: &Series| Some(line.exact().get(line.exact().partition_point(|point| point.0 <= x))?.0);
+        self.series.iter().filter_map(place).reduce(f64::min)
+    }
+
+    /// The places of the first and the last point of the lines that are shown.
+    pub(super) fn ends(&self) -> Option<(f64, f64)> {
+        let ends = self.series.iter().filter_map(|line| Some((line.exact().first()?.0, line.exact().last()?.0)));
+        ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
     /// Axes that hold what is shown of the lines and the goal on a canvas of this size; none without a point to show.
@@ -158,26 +209,37 @@ impl Plot {
 
     /// The range of x of everything.
     fn whole(&self) -> Option<(f64, f64)> {
-        let ends = self.series.iter().filter_map(|line| Some((line.points.first()?.0, line.points.last()?.0)));
-        let (first, last) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        let (first, last) = self.ends()?;
         Some(if self.view.log_x { (first, last.max(first * 1.01)) } else { (0.0, last.max(1.0)) })
     }
 
     fn y_range(&self, (from, to): (f64, f64)) -> Option<(f64, f64)> {
+        let ChartView { window, log_y, .. } = self.view;
+        let is_shown = |point: &Point| (from..=to).contains(&point.0);
+        let shown = |points: &[Point]| -> Vec<f64> {
+            // What is not positive has no finite logarithm.
+            let scaled = |y: f64| if log_y { y.ln() } else { y };
+            let values = points.iter().filter(|point| is_shown(point)).map(|point| scaled(point.1)).collect();
+            if points.first().is_some_and(is_shown) { without_first_outliers(values) } else { values }
+        };
+        let of_line = |line: &Series| {
+            let edge = |y: fn(&Band) -> f64| line.band.iter().map(|band| (band.x, y(band))).collect::<Vec<_>>();
+            let (low, high) = (edge(|band| band.low), edge(|band| band.high));
+            [&line.points[..], &line.raw, &low, &high].map(shown).concat()
+        };
+        let (low, high) = range(self.series.iter().flat_map(of_line))?;
         // A part is looked at for its own values, which a far goal would flatten.
-        let goal = self.goal.filter(|_| self.view.window.is_none());
-        let is_shown = move |x: f64| (from..=to).contains(&x);
-        let lines = self.series.iter().flat_map(|series| series.points.iter().chain(&series.raw));
-        let bands = self.series.iter().flat_map(|series| &series.band).filter(|band| is_shown(band.x));
-        let on_lines = lines.filter(|(x, _)| is_shown(*x)).map(|(_, y)| *y);
-        let values: Vec<f64> = on_lines.chain(bands.flat_map(|band| [band.low, band.high])).collect();
-        if self.view.log_y {
-            return log_range(values.into_iter().chain(goal));
+        let goal = self.goal.filter(|_| window.is_none()).map(|goal| if log_y { goal.ln() } else { goal });
+        let (low, high) = goal.filter(|goal| goal.is_finite()).map_or((low, high), |goal| widened((low, high), goal));
+        if log_y {
+            return Some((low.exp(), high.exp()));
         }
-        let least = values.iter().copied().filter(|y| y.is_finite()).reduce(f64::min)?;
-        let (low, high) = range(values)?;
-        let (low, high) = goal.map_or((low, high), |goal| widened((low, high), goal));
-        Some((if self.from_zero && least >= 0.0 { 0.0 } else { low }, high))
+        let is_negative = |point: &Point| is_shown(point) && point.1 < 0.0;
+        let goes_below = |line: &Series| {
+            let band = line.band.iter().map(|band| (band.x, band.low));
+            line.exact().iter().copied().chain(band).any(|point| is_negative(&point))
+        };
+        Some((if self.from_zero && !self.series.iter().any(goes_below) { 0.0 } else { low }, high))
     }
 }
 
@@ -204,7 +266,13 @@ pub(super) fn x_ticks(scale: &Scale, axis: XAxis, most: usize) -> Vec<(f64, Stri
 
 #[cfg(test)]
 mod tests {
-    use super::{super::decimate::Point, *};
+    use rollmesh_core::protocol::{
+        Message,
+        message::{EvaluationPoint, Iteration, RunHistory, RunList, RunRow, Welcome},
+    };
+
+    use super::*;
+    use crate::state::{Action, Event, ViewChange, reduce};
 
     fn axes(points: &[Point], goal: Option<f64>, from_zero: bool, view: ChartView) -> Option<Axes> {
         let series = vec![Series { points: points.to_vec(), ..Series::default() }];
@@ -221,19 +289,99 @@ mod tests {
         assert!(axes.y.pixel(475.0) < axes.y.pixel(60.0));
     }
 
+    fn line(place: usize, name: &str, points: &[Point]) -> Series {
+        Series { place, name: name.into(), key: name.into(), points: points.to_vec(), ..Series::default() }
+    }
+
     #[test]
     fn hidden_lines_keep_their_place_in_the_legend_and_none_in_the_axes() {
-        let line = |place: usize, name: &str, y| Series {
-            place,
-            name: name.into(),
-            points: vec![(1.0, y)],
-            ..Series::default()
-        };
-        let plot = Plot { series: vec![line(0, "a", 1.0), line(1, "b", 900.0), line(2, "c", 2.0)], ..Plot::default() };
-        let plot = plot.without(&["b".to_owned()].into());
+        let series = ["a", "b", "c"].iter().zip([1.0, 900.0, 2.0]).enumerate();
+        let series = series.map(|(place, (name, y))| line(place, name, &[(1.0, y)])).collect();
+        let view = ChartView { hidden: ["b".to_owned()].into(), ..ChartView::default() };
+        let plot = Plot { series, view, ..Plot::default() }.hiding();
         let legend: Vec<_> = plot.lines().into_iter().map(|(line, is_shown)| (&*line.name, is_shown)).collect();
         assert_eq!(legend, [("a", true), ("b", false), ("c", true)]);
         assert!(plot.axes(600.0, 200.0).expect("points").y.values.1 < 10.0);
+    }
+
+    #[test]
+    fn mark_stops_at_the_points_of_all_lines_that_are_shown() {
+        let own = line(0, OWN, &[(10.0, 1.0), (30.0, 1.0)]);
+        let other = line(1, "run 1", &[(12.0, 1.0), (50.0, 1.0)]);
+        let plot = Plot { series: vec![own, other], ..Plot::default() };
+        assert_eq!([0.0, 11.5, 25.0, 99.0].map(|x| plot.nearest(x)), [10.0, 12.0, 30.0, 50.0].map(Some));
+        assert_eq!([10.0, 12.0, 50.0].map(|x| plot.before(x)), [None, Some(10.0), Some(30.0)]);
+        assert_eq!([10.0, 12.0, 50.0].map(|x| plot.after(x)), [Some(12.0), Some(30.0), None]);
+        assert_eq!((plot.ends(), Plot::default().nearest(1.0)), (Some((10.0, 50.0)), None));
+    }
+
+    #[test]
+    fn compared_runs_have_their_evaluations_in_the_big_chart_and_are_its_lines_without_a_current_run() {
+        let mut state = State::default();
+        let row = |run| RunRow { run, ..RunRow::default() };
+        let welcome = Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 0, server: String::new() };
+        let listed = RunList { may_wait: true, runs: vec![row(1), row(2)] };
+        let mut receive = |event| drop(reduce(&mut state, event));
+        receive(Event::Received(Message::Welcome(welcome)));
+        receive(Event::Received(Message::RunList(listed)));
+        for run in [1, 2] {
+            receive(Event::Act(Action::Compare { run: RunKey::Hub(run) }));
+        }
+        for request in [1, 2] {
+            let iteration = |iteration: u64| Iteration {
+                run: request,
+                iteration,
+                env_steps: iteration * 100,
+                episode_return_mean: request as f32,
+                ..Iteration::default()
+            };
+            let evaluation =
+                EvaluationPoint { run: request, iteration: 2, env_steps: 200, ..EvaluationPoint::default() };
+            receive(Event::Received(Message::RunHistory(RunHistory {
+                request,
+                run: request,
+                config: format!(r#"{{"seed": {request}}}"#),
+                iterations: (1..4).map(iteration).collect(),
+                evaluations: if request == 2 { vec![evaluation] } else { vec![] },
+            })));
+        }
+        let curve = |is_main| Curve {
+            title: String::new(),
+            id: String::new(),
+            metric: Metric::Field(|point| point.episode_return_mean),
+            lines: Vec::new(),
+            format: format::mean,
+            from_zero: true,
+            is_main,
+        };
+        let names = |plot: &Plot| plot.series.iter().map(|line| line.name.clone()).collect::<Vec<_>>();
+        let main = curve(true).plot(&state, 7);
+        assert_eq!(names(&main), ["median of runs 1, 2", "evaluations of run 2"]);
+        assert!(main.series[1].has_dots && main.series[1].colour == main.series[0].colour);
+        assert_eq!((main.nearest(260.0), main.series[0].value(Some(300.0))), (Some(300.0), 1.5));
+        assert_eq!(names(&curve(false).plot(&state, 7)), ["median of runs 1, 2"]);
+        state.charts.change(ViewChange::Line("evaluations of run 2".into()));
+        assert_eq!(names(&curve(true).plot(&state, 7)), ["median of runs 1, 2"]);
+    }
+
+    #[test]
+    fn first_outliers_of_each_line_are_off_the_scale_unless_only_a_part_is_shown() {
+        let points = |offset: f64, first: f64| -> Vec<Point> {
+            (0..19).map(|i| (f64::from(i), if i == 0 { first } else { offset + f64::from(i % 5) })).collect()
+        };
+        let of = |view| {
+            let series = vec![line(0, "a", &points(0.0, 1e6)), line(1, "b", &points(10.0, 5e5))];
+            Plot { series, view, from_zero: true, ..Plot::default() }.axes(600.0, 200.0).expect("points").y.values
+        };
+        let (low, high) = of(ChartView::default());
+        assert!(low == 0.0 && (14.0..20.0).contains(&high), "{low}..{high}");
+        let (low, high) = of(ChartView { log_y: true, ..ChartView::default() });
+        assert!(low > 0.0 && (14.0..20.0).contains(&high), "{low}..{high}");
+        let rising: Vec<Point> =
+            (0..40).map(|i| (f64::from(i), if i < 22 { -500.0 } else { -f64::from(i % 9) })).collect();
+        let view = ChartView { window: Some((20.0, 39.0)), ..ChartView::default() };
+        let part = axes(&rising, None, false, view).expect("points").y.values;
+        assert!(part.0 < -500.0, "the first values of a part are no outliers: {part:?}");
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Axes: from data to pixels, and where the ticks go.
 
-/// Values needed before outliers are detected.
-const FEWEST_TO_FENCE: usize = 20;
+/// Values of a line needed before the first ones may be outliers.
+const FEWEST_TO_FENCE: usize = 8;
+/// A fence without outliers.
+const EVERYTHING: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 
 /// Maps a range of values to a range of pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,18 +50,13 @@ impl Scale {
     }
 }
 
-/// A range that holds the finite values, with a little air and never empty. A few outliers, such as the first losses of a
-/// run, are left out: they would flatten the rest.
+/// A range that holds the finite values, with a little air and never empty. A few outliers at each end are left out: they
+/// would flatten the rest.
 #[must_use]
 pub(crate) fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     let fence = fence(&mut values);
-    let within = values.into_iter().filter(|value| (fence.0..=fence.1).contains(value));
-    let widen = |range: Option<(f64, f64)>, value: f64| match range {
-        None => Some((value, value)),
-        Some((low, high)) => Some((low.min(value), high.max(value))),
-    };
-    let (low, high) = within.fold(None, widen)?;
+    let (low, high) = ends(values, fence)?;
     let air = match high - low {
         spread if spread > 0.0 => spread * 0.06,
         _ if low == 0.0 => 1.0,
@@ -68,28 +65,46 @@ pub(crate) fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)>
     Some((low - air, high + air))
 }
 
-/// A range with positive ends that holds the positive values.
+/// The finite values of a line but for outliers in its first tenth, such as the first losses of a run: those that are further
+/// from all later ones than twice the spread of these. A steady fall or rise is kept.
 #[must_use]
-pub(crate) fn log_range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
-    let values = values.into_iter().filter(|value| *value > 0.0 && value.is_finite());
-    let (low, high) = values.fold(None, |range: Option<(f64, f64)>, value| {
-        Some(range.map_or((value, value), |(low, high)| (low.min(value), high.max(value))))
-    })?;
-    Some((low / 1.2, high * 1.2))
+pub(crate) fn without_first_outliers(mut values: Vec<f64>) -> Vec<f64> {
+    values.retain(|value| value.is_finite());
+    if values.len() < FEWEST_TO_FENCE {
+        return values;
+    }
+    let mut later = values.split_off(values.len().div_ceil(10));
+    let fenced = fence(&mut later);
+    let Some((mut low, mut high)) = ends(later.iter().copied(), fenced) else { return later };
+    for value in values.into_iter().rev() {
+        let reached = reached(low, high);
+        if (reached.0..=reached.1).contains(&value) {
+            (low, high) = (low.min(value), high.max(value));
+            later.push(value);
+        }
+    }
+    later
 }
 
-/// What is further from the middle nine tenths than twice their spread is an outlier.
+/// The least and the greatest value within a fence.
+fn ends(values: impl IntoIterator<Item = f64>, fence: (f64, f64)) -> Option<(f64, f64)> {
+    let within = values.into_iter().filter(|value| (fence.0..=fence.1).contains(value));
+    within.map(|value| (value, value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+}
+
+/// What is further from the middle nine tenths than twice their spread is an outlier. Fewer than 20 values have none.
 fn fence(values: &mut [f64]) -> (f64, f64) {
-    const ALL: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
-    if values.len() < FEWEST_TO_FENCE {
-        return ALL;
-    }
+    let Some(last) = values.len().checked_sub(1) else { return EVERYTHING };
     let rank = values.len() / 20;
-    let last = values.len() - 1;
     let low = *values.select_nth_unstable_by(rank, f64::total_cmp).1;
     let high = *values.select_nth_unstable_by(last - rank, f64::total_cmp).1;
+    reached(low, high)
+}
+
+/// A range, widened by twice its spread at each end. Values that are all equal hide nothing.
+fn reached(low: f64, high: f64) -> (f64, f64) {
     let reach = 2.0 * (high - low);
-    if reach > 0.0 { (low - reach, high + reach) } else { ALL }
+    if reach > 0.0 { (low - reach, high + reach) } else { EVERYTHING }
 }
 
 /// Round values within a range, a step of 1, 2 or 5 times a power of ten apart, at most `most` of them.
@@ -172,15 +187,32 @@ mod tests {
         assert!(low < 2.0 && high > 4.0);
         assert_eq!(range([0.0]), Some((-1.0, 1.0)));
         assert_eq!(range([5.0]), Some((4.5, 5.5)));
-        assert_eq!(log_range([-1.0, 0.0]), None);
-        assert!(log_range([0.0, 3.0]).is_some_and(|(low, high)| low > 0.0 && low < 3.0 && high > 3.0));
     }
 
     #[test]
-    fn first_outliers_do_not_flatten_later_values_and_a_rise_is_shown_in_full() {
-        let rest = (0..100).map(|i| f64::from(i % 10));
-        let (_, high) = range([1e6, 1e5].into_iter().chain(rest)).expect("values");
-        assert!(high < 20.0, "{high}");
+    fn first_outliers_do_not_flatten_later_values() {
+        for (count, outliers) in [(8, 1), (19, 1), (20, 2), (40, 3), (40, 4), (100, 2), (100, 10)] {
+            let line = |scale: f64| -> Vec<f64> {
+                (0..count)
+                    .map(|i| if i < outliers { scale * f64::from(1_000_000 >> i) } else { f64::from(i % 10) })
+                    .collect()
+            };
+            for (low, high) in [1.0, -1.0].map(|scale| range(without_first_outliers(line(scale))).expect("values")) {
+                assert!(low > -20.0 && high < 20.0, "{outliers} of {count}: {low}..{high}");
+            }
+        }
+        let inner: Vec<f64> = [5.0, 1e6, 5.0].into_iter().chain((0..27).map(|i| f64::from(i % 10))).collect();
+        assert_eq!(without_first_outliers(inner).len(), 29, "those before an outlier stay");
+    }
+
+    #[test]
+    fn steady_rises_falls_and_few_values_are_shown_in_full() {
+        let kept = |values: Vec<f64>| without_first_outliers(values.clone()).len() == values.len();
+        assert!(kept((0..100).map(f64::from).collect()), "a rise");
+        assert!(kept((0..100).map(|i| 100.0 * 0.8_f64.powi(i)).collect()), "a loss that falls");
+        assert!(kept(vec![1e6, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]), "too few values");
+        assert!(kept((0..30).map(|i| if i == 0 { 7.0 } else { 0.0 }).collect()), "all others are equal");
+        assert!(without_first_outliers(vec![f64::NAN; 9]).is_empty());
         let (low, high) = range((0..100).map(f64::from)).expect("values");
         assert!(low < 0.0 && high > 99.0);
         let spike = range((0..100).map(|i| if i == 50 { 7.0 } else { 0.0 })).expect("values");

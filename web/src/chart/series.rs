@@ -16,6 +16,8 @@ pub(crate) struct Band {
 pub(crate) struct Series {
     /// What it is, for the legend.
     pub(crate) name: String,
+    /// What identifies it in all charts: its name, or that of its metric.
+    pub(crate) key: String,
     /// Its place in the legend.
     pub(crate) place: usize,
     /// Which of the palette's colours it has.
@@ -33,17 +35,18 @@ pub(crate) struct Series {
 impl Series {
     /// The line of one run.
     pub(crate) fn of_run(name: String, colour: usize, curves: &Curves, metric: &Metric, view: &ChartView) -> Self {
+        let line = Self { key: name.clone(), name, colour, ..Self::default() };
         let raw = points(curves, metric, view);
         if view.smoothing == 0 {
-            return Self { name, colour, points: raw, ..Self::default() };
+            return Self { points: raw, ..line };
         }
-        Self { name, colour, points: smoothed(&raw, view.smoothing), raw, ..Self::default() }
+        Self { points: smoothed(&raw, view.smoothing), raw, ..line }
     }
 
     /// The median of several runs, with the range of their middle half.
     pub(crate) fn of_seeds(name: String, colour: usize, runs: &[Self]) -> Self {
         let (points, band) = median(runs);
-        Self { name, colour, points, band, ..Self::default() }
+        Self { key: name.clone(), name, colour, points, band, ..Self::default() }
     }
 
     /// The same line with a dot at each point.
@@ -56,11 +59,25 @@ impl Series {
         if self.raw.is_empty() { &self.points } else { &self.raw }
     }
 
-    /// The value at a place, or the last one.
+    /// The value at a place, or the last one; NaN where the line has none.
     pub(crate) fn value(&self, place: Option<f64>) -> f64 {
+        let point = place.map_or_else(|| self.exact().last().copied(), |x| self.point_at(x));
+        point.map_or(f64::NAN, |point| point.1)
+    }
+
+    /// The point that is nearest to an x; none beyond the ends of the line. The points of lines are at different places, so
+    /// a line reaches further than its last point by the distance from the one before.
+    pub(crate) fn point_at(&self, x: f64) -> Option<Point> {
         let points = self.exact();
-        let index = place.map_or_else(|| points.len().checked_sub(1), |x| nearest(points, x));
-        index.map_or(f64::NAN, |index| points[index].1)
+        let index = nearest(points, x)?;
+        let found = points[index];
+        let inwards = match index {
+            0 if x < found.0 => points.get(1),
+            _ if index + 1 == points.len() && x > found.0 => index.checked_sub(1).map(|before| &points[before]),
+            _ => return Some(found),
+        };
+        let reach = inwards.map_or(0.0, |next| (next.0 - found.0).abs());
+        ((x - found.0).abs() <= reach).then_some(found)
     }
 }
 
@@ -148,6 +165,18 @@ mod tests {
         let all = [-5.0, 4.0, 6.0, 19.0, 21.0, 99.0].map(|x| nearest(&points, x));
         assert_eq!(all, [0, 0, 1, 1, 2, 2].map(Some));
         assert_eq!(nearest(&[], 1.0), None);
+    }
+
+    #[test]
+    fn line_has_values_up_to_a_step_beyond_its_ends() {
+        let values = |points: &[Point], all: [f64; 6]| all.map(|x| line(points).point_at(x).map(|point| point.1));
+        let points = [(10.0, 1.0), (20.0, 2.0), (40.0, 3.0)];
+        let found = values(&points, [-1.0, 0.0, 14.0, 40.0, 60.0, 61.0]);
+        assert_eq!(found, [None, Some(1.0), Some(1.0), Some(3.0), Some(3.0), None]);
+        let of_one = values(&points[..1], [9.0, 10.0, 11.0, 0.0, 20.0, 99.0]);
+        assert_eq!(of_one, [None, Some(1.0), None, None, None, None]);
+        assert_eq!(line(&points).value(None), 3.0);
+        assert!(line(&points).value(Some(99.0)).is_nan() && line(&[]).value(None).is_nan());
     }
 
     #[test]

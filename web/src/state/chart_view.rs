@@ -1,5 +1,7 @@
 //! How the charts are looked at: one view for all of them, so that they show the same part of a run.
 
+use std::collections::BTreeSet;
+
 use rollmesh_core::protocol::message::Iteration;
 
 use super::Texts;
@@ -58,7 +60,7 @@ impl XAxis {
 }
 
 /// How the charts are looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChartView {
     /// The x axis.
     pub x: XAxis,
@@ -70,10 +72,12 @@ pub struct ChartView {
     pub log_x: bool,
     /// Whether y has a logarithmic scale.
     pub log_y: bool,
+    /// The lines that are hidden: names of lines of runs, and of metrics that are lines of one chart.
+    pub hidden: BTreeSet<String>,
 }
 
 /// A change of the view.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ViewChange {
     /// Another x axis; it shows everything.
     Axis(XAxis),
@@ -92,6 +96,8 @@ pub enum ViewChange {
     },
     /// Everything.
     Whole,
+    /// A line that is hidden, or shown again.
+    Line(String),
 }
 
 impl ChartView {
@@ -104,6 +110,11 @@ impl ChartView {
             ViewChange::LogY(is_log) => self.log_y = is_log,
             ViewChange::Part { whole, part } => self.window = self.part(whole, part),
             ViewChange::Whole => self.window = None,
+            ViewChange::Line(line) => {
+                if !self.hidden.remove(&line) {
+                    self.hidden.insert(line);
+                }
+            }
         }
     }
 
@@ -146,6 +157,10 @@ impl ChartView {
                 [(self.log_x, "x"), (self.log_y, "y")].map(|(is_log, name)| if is_log { name } else { "" }).concat(),
             );
         }
+        if !self.hidden.is_empty() {
+            // No name of a metric or a run has more than one line.
+            add("hidden", self.hidden.iter().map(String::as_str).collect::<Vec<_>>().join("\n"));
+        }
         texts
     }
 
@@ -163,6 +178,7 @@ impl ChartView {
             smoothing: text("smoothing").parse().map_or(0, |percent: u8| percent.min(MAX_SMOOTHING)),
             log_x: text("log").contains('x'),
             log_y: text("log").contains('y'),
+            hidden: text("hidden").lines().filter(|line| !line.is_empty()).map(str::to_owned).collect(),
         }
     }
 }
@@ -228,9 +244,18 @@ mod tests {
 
     #[test]
     fn link_restores_the_view_and_invalid_parts_are_ignored() {
-        let view =
-            ChartView { x: XAxis::Iteration, window: Some((12.5, 80.0)), smoothing: 60, log_x: false, log_y: true };
+        let mut view = ChartView {
+            x: XAxis::Iteration,
+            window: Some((12.5, 80.0)),
+            smoothing: 60,
+            log_y: true,
+            ..ChartView::default()
+        };
+        for line in ["run 1", "policies/left/kl", "median of runs 2, 3", "run 1", "run 1"] {
+            view.change(ViewChange::Line(line.into()));
+        }
         assert_eq!(view.texts()["chart.window"], "12.5..80");
+        assert_eq!(view.texts()["chart.hidden"], "median of runs 2, 3\npolicies/left/kl\nrun 1");
         assert_eq!(ChartView::of_texts(&view.texts()), view);
         assert_eq!(ChartView::default().texts(), Texts::new());
         let texts = [("chart.x", "moons"), ("chart.window", "9..1"), ("chart.smoothing", "200")];

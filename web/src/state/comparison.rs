@@ -188,10 +188,20 @@ impl State {
     /// The iterations of a run that is shown.
     #[must_use]
     pub fn curves_of(&self, run: &RunKey) -> Option<&Curves> {
+        self.points_of(run).map(|(curves, _)| curves)
+    }
+
+    /// The evaluations of a run that is shown.
+    #[must_use]
+    pub fn evaluations_of(&self, run: &RunKey) -> Option<&Curves> {
+        self.points_of(run).map(|(_, evaluations)| evaluations)
+    }
+
+    fn points_of(&self, run: &RunKey) -> Option<(&Curves, &Curves)> {
         if self.is_current(run) {
-            return Some(&self.curves);
+            return Some((&self.curves, &self.evaluations));
         }
-        self.comparison.known.get(run).map(|compared| &compared.curves)
+        self.comparison.known.get(run).map(|compared| (&compared.curves, &compared.evaluations))
     }
 
     /// The number of the current run, if one is there; it is drawn by itself.

@@ -24,10 +24,7 @@ impl State {
         let header =
             ["run", "kind", "iteration", "env_steps", "wall_s"].into_iter().chain(fields).chain(names.iter().copied());
         let mut text = header.map(quoted).collect::<Vec<_>>().join(",") + "\n";
-        let number = self.run.as_ref().map_or(0, |run| run.run);
-        let own = (RunKey::Hub(number), &self.curves, &self.evaluations);
-        let others = self.other_runs().map(|(key, run)| (key.clone(), &run.curves, &run.evaluations));
-        for (run, curves, evaluations) in [own].into_iter().chain(others) {
+        for (run, curves, evaluations) in self.tables() {
             let run = match run {
                 RunKey::Hub(run) => run.to_string(),
                 RunKey::Saved(id) => quoted(&id),
@@ -36,6 +33,20 @@ impl State {
             text += &lines(&format!("{run},evaluation"), evaluations, &names);
         }
         text
+    }
+
+    /// Does the table have a line below its head?
+    #[must_use]
+    pub fn has_points(&self) -> bool {
+        self.tables().any(|(_, curves, evaluations)| curves.last().or(evaluations.last()).is_some())
+    }
+
+    /// The runs of the charts with their iterations and evaluations, the current one first.
+    fn tables(&self) -> impl Iterator<Item = (RunKey, &Curves, &Curves)> {
+        let number = self.run.as_ref().map_or(0, |run| run.run);
+        let own = (RunKey::Hub(number), &self.curves, &self.evaluations);
+        let others = self.other_runs().map(|(key, run)| (key.clone(), &run.curves, &run.evaluations));
+        [own].into_iter().chain(others)
     }
 }
 
@@ -74,6 +85,7 @@ mod tests {
     fn table_has_iterations_evaluations_and_metrics_with_names() {
         let run = RunStatus { run: 3, ..RunStatus::default() };
         let mut state = State { run: Some(run), ..State::default() };
+        assert!(!state.has_points());
         let point = |iteration, episode_return_mean| Iteration {
             run: 3,
             iteration,
@@ -92,5 +104,6 @@ mod tests {
 3,evaluation,2,200,1.5,30,0,0,0,0,0,0,
 ";
         assert_eq!(state.csv(), wanted);
+        assert!(state.has_points());
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use rollmesh_core::protocol::message::{Iteration, NamedMetrics};
 
+use super::WORKER_RATE;
+
 /// Points kept. A chart has fewer columns than this on any screen.
 const MAX_POINTS: usize = 1 << 15;
-/// Metrics with names that are kept of a run.
-const MAX_NAMED: usize = 64;
+/// Metrics with names that are kept of a run, and rates of its workers in addition.
+pub(super) const MAX_NAMED: usize = 64;
 
 /// Returns a number that every iteration has.
 pub type FieldValue = fn(&Iteration) -> f32;
@@ -67,17 +69,29 @@ impl Curves {
 
     /// Adds metrics with names to the point of their iteration, if it is here.
     pub fn add_named(&mut self, metrics: &NamedMetrics) {
-        let found = self.points.binary_search_by_key(&metrics.iteration, |point| point.iteration);
-        let Some(index) = found.ok().filter(|_| self.run == metrics.run) else { return };
-        for (name, value) in metrics.iter() {
-            if self.named.len() == MAX_NAMED && !self.named.contains_key(name) {
+        let values = metrics.iter().map(|(name, value)| (name.to_owned(), value));
+        self.add_values(metrics.run, metrics.iteration, values);
+    }
+
+    /// Adds values with names to the point of an iteration, if it is here.
+    pub(super) fn add_values(&mut self, run: u32, iteration: u64, values: impl Iterator<Item = (String, f32)>) {
+        let found = self.points.binary_search_by_key(&iteration, |point| point.iteration);
+        let Some(index) = found.ok().filter(|_| self.run == run) else { return };
+        for (name, value) in values {
+            if !self.named.contains_key(&name) && self.is_full_for(&name) {
                 continue;
             }
-            let column = self.named.entry(name.to_owned()).or_default();
+            let column = self.named.entry(name).or_default();
             column.resize(column.len().max(index + 1), f32::NAN);
             column[index] = value;
         }
         self.revision += 1;
+    }
+
+    /// Are there so many metrics of the name's kind that another one has no place? Workers leave the run's own metrics theirs.
+    fn is_full_for(&self, name: &str) -> bool {
+        let is_rate = |name: &str| name.starts_with(WORKER_RATE);
+        self.named.keys().filter(|known| is_rate(known) == is_rate(name)).count() >= MAX_NAMED
     }
 
     /// The wall time after this iteration in milliseconds; 0 before the first.
@@ -181,6 +195,18 @@ mod tests {
         }
         let (last, value) = (curves.last().map(|point| point.iteration as f64), curves.values(&lag).last());
         assert_eq!(value, last, "names keep their points when these are thinned out");
+    }
+
+    #[test]
+    fn rates_of_many_workers_leave_places_for_other_metrics() {
+        let mut curves = Curves::default();
+        curves.push(point(1));
+        let rates = (1..=100).map(|worker| (format!("{WORKER_RATE}/{worker}"), 1.0));
+        curves.add_values(0, 1, rates);
+        let metric = |number| NamedMetrics::new(0, 1, [(format!("metric {number}"), 1.0)]);
+        (0..100).for_each(|number| curves.add_named(&metric(number)));
+        let rates = curves.names().filter(|name| name.starts_with(WORKER_RATE)).count();
+        assert_eq!((rates, curves.names().count()), (MAX_NAMED, 2 * MAX_NAMED));
     }
 
     #[test]

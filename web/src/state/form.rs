@@ -71,6 +71,11 @@ impl RunSchema {
         Ok(Self { schema, fields })
     }
 
+    /// Does the hub execute runs? The schema of one that does not allows no settings.
+    pub(super) fn allows_runs(&self) -> bool {
+        self.schema["not"] != json!({})
+    }
+
     /// The fields that come first, in their order.
     pub fn frequent(&self) -> impl Iterator<Item = &Field> {
         FREQUENT

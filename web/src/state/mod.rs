@@ -347,6 +347,12 @@ impl State {
         self.clips.get(&source).filter(|clip| clip.report.run == run)
     }
 
+    /// Does the hub belong to a program's worker group? It executes no runs, and the program decides how many workers there are.
+    #[must_use]
+    pub fn is_of_group(&self) -> bool {
+        self.schema.as_ref().is_some_and(|schema| !schema.allows_runs())
+    }
+
     /// The texts of a link that restores the settings that the form begins with and the view of the charts.
     #[must_use]
     pub fn link(&self) -> Texts {

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rollmesh_core::protocol::message::{HostReport, LogLine, NamedMetrics, WorkerLog, WorkerRow};
-
-use super::State;
+use rollmesh_core::protocol::message::{HostReport, LogLine, WorkerLog};
 
 /// Lines kept of each log, …
 const MAX_LINES: usize = 200;
@@ -12,8 +10,6 @@ const MAX_LINES: usize = 200;
 const MAX_LOGS: usize = 256;
 /// … and rates of each worker.
 const MAX_RATES: usize = 60;
-/// Workers whose rates are curves.
-const MAX_CURVES: usize = 16;
 /// Beginning of the names of these curves.
 pub const WORKER_RATE: &str = "steps_per_s_of_workers";
 /// The log of the hub itself, …
@@ -154,14 +150,6 @@ impl Monitoring {
             }
         }
         hosts.into_values().collect()
-    }
-}
-
-impl State {
-    /// The rates of the workers now, as metrics of an iteration.
-    pub(super) fn rates_at(&self, run: u32, iteration: u64) -> NamedMetrics {
-        let rate = |(id, row): (&u32, &WorkerRow)| (format!("{WORKER_RATE}/{id}"), f64::from(row.steps_per_s));
-        NamedMetrics::new(run, iteration, self.workers.iter().take(MAX_CURVES).map(rate))
     }
 }
 

@@ -4,6 +4,9 @@ use rollmesh_core::protocol::{Phase, WorkerState};
 
 use super::{Action, Connection, State, TabJob};
 
+/// Kinds of a group's workers without a connection to its hub.
+const UNCONNECTED: [&str; 3] = ["thread", "process", "remote"];
+
 impl State {
     /// Why an action cannot be done now; none if it can.
     #[must_use]
@@ -17,6 +20,9 @@ impl State {
             _ => {}
         }
         if let Some(obstacle) = self.listener_obstacle(action) {
+            return Some(obstacle);
+        }
+        if let Some(obstacle) = self.group_obstacle(action) {
             return Some(obstacle);
         }
         if self.requests.is_waiting(action) {
@@ -80,6 +86,26 @@ impl State {
             (Connection::NoToken, _) => Some("The page has no token for a hub."),
             (Connection::Refused { .. }, _) => Some("The hub has refused this page."),
             (Connection::Connecting { .. } | Connection::Waiting { .. }, _) => Some("No hub is in reach."),
+        }
+    }
+
+    /// Why a program's worker group does not do this: the program decides which workers it has, but for those that connect by
+    /// themselves.
+    fn group_obstacle(&self, action: &Action) -> Option<&'static str> {
+        if !self.is_of_group() {
+            return None;
+        }
+        match action {
+            Action::Start(_) | Action::ResumeSaved { .. } => {
+                Some("This hub belongs to a program's worker group and executes no runs.")
+            }
+            Action::AddWorker => Some("The program decides how many workers its group has."),
+            Action::RemoveWorker { worker } => {
+                let row = self.workers.get(worker)?;
+                let is_own = row.local || UNCONNECTED.contains(&&*row.kind);
+                is_own.then_some("The program decides how many workers its group has: it removes this one.")
+            }
+            _ => None,
         }
     }
 
@@ -152,6 +178,24 @@ mod tests {
         assert!(!can(&state, Action::RemoveWorker { worker: 3 }));
         assert!(can(&state, Action::Watch { slot: 3 }));
         assert!(!can(&state, Action::Watch { slot: 4 }));
+    }
+
+    #[test]
+    fn program_decides_about_the_workers_of_its_group() {
+        let mut state = state(Phase::Idle);
+        let remove = |worker| Action::RemoveWorker { worker };
+        for (worker, kind, local) in [(3, "thread", false), (4, "native", true), (5, "native", false)] {
+            let row = WorkerRow { worker, kind: kind.into(), local, ..WorkerRow::default() };
+            state.workers.insert(worker, row);
+        }
+        let all = [Action::AddWorker, Action::Start(Config::new()), remove(3), remove(4), remove(5)];
+        let allowed = |state: &State| all.clone().map(|action| can(state, action));
+        for (schema, is_of_group) in [(r#"{"properties": {}}"#, false), (r#"{"not": {}}"#, true)] {
+            state.schema = Some(Arc::new(RunSchema::parse(schema).expect("a schema")));
+            let is_free = !is_of_group;
+            let wanted = [is_free, is_free, is_free, is_free, true];
+            assert_eq!((state.is_of_group(), allowed(&state)), (is_of_group, wanted));
+        }
     }
 
     #[test]

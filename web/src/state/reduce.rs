@@ -7,7 +7,8 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, TokenHash,
         message::{
-            self, EnvClip, EvaluationPoint, Iteration, NewToken, OtherPeers, Refused, Reply, RunList, WorkerToken,
+            self, EnvClip, EvaluationPoint, Iteration, NewToken, OtherPeers, Refused, Reply, RunList, WorkerRow,
+            WorkerToken,
         },
         reconnect_delay,
     },
@@ -16,7 +17,7 @@ use rollmesh_core::{
 
 use super::{
     Action, ChartView, Clip, ClipSource, Comparison, Connection, Curves, Effect, Event, Fragment, Level, RunKey,
-    RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, chart_view::CHART,
+    RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, WORKER_RATE, chart_view::CHART, curves::MAX_NAMED,
 };
 
 /// Toasts on the page at a time; older ones are removed.
@@ -291,8 +292,8 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             // How fast the workers are now says nothing about iterations of the past, which a new page is sent.
             let is_latest = state.run.as_ref().is_some_and(|status| (status.run, status.iteration) == (run, number));
             if is_latest && !state.workers.is_empty() {
-                let rates = state.rates_at(run, number);
-                state.curves.add_named(&rates);
+                let rate = |(id, row): (&u32, &WorkerRow)| (format!("{WORKER_RATE}/{id}"), row.steps_per_s);
+                state.curves.add_values(run, number, state.workers.iter().take(MAX_NAMED).map(rate));
             }
         }
         Message::NamedMetrics(metrics) => state.curves.add_named(&metrics),

@@ -15,8 +15,8 @@ use crate::{
 pub(crate) fn ChartTools() -> impl IntoView {
     let store = expect_context::<Store>();
     let Mark(mark) = expect_context::<Mark>();
-    let view = store.select(|state| state.charts);
-    let is_whole = move || view.get().window.is_none();
+    let view = store.select(|state| state.charts.clone());
+    let is_whole = move || view.with(|view| view.window.is_none());
     let change = move |change| store.dispatch(Event::Charts(change));
     let choose_axis = move |event: leptos::ev::Event| {
         mark.set(None);
@@ -25,7 +25,7 @@ pub(crate) fn ChartTools() -> impl IntoView {
     let smooth = move |event: leptos::ev::Event| {
         event_target_value(&event).parse().map(ViewChange::Smoothing).into_iter().for_each(change);
     };
-    let is_empty = store.select(|state| state.curves.points().is_empty());
+    let is_empty = store.select(|state| !state.has_points());
     let save = move |_| {
         let csv = store.peek(State::csv);
         // A browser that does not save says so by itself.
@@ -35,9 +35,9 @@ pub(crate) fn ChartTools() -> impl IntoView {
         <div class="chart-tools" role="group" aria-label="View of the charts">
             <label class="inline-field">
                 "X axis"
-                <select data-testid="chart-x" prop:value=move || view.get().x.name() on:change=choose_axis>
+                <select data-testid="chart-x" prop:value=move || view.with(|view| view.x.name()) on:change=choose_axis>
                     {XAxis::ALL.map(|axis| view! {
-                        <option value=axis.name() selected=move || view.get().x == axis>{axis.name()}</option>
+                        <option value=axis.name() selected=move || view.with(|view| view.x == axis)>{axis.name()}</option>
                     })}
                 </select>
             </label>
@@ -49,8 +49,8 @@ pub(crate) fn ChartTools() -> impl IntoView {
                     max="95"
                     step="5"
                     data-testid="chart-smoothing"
-                    prop:value=move || view.get().smoothing.to_string()
-                    aria-valuetext=move || format!("{} percent", view.get().smoothing)
+                    prop:value=move || view.with(|view| view.smoothing.to_string())
+                    aria-valuetext=move || view.with(|view| format!("{} percent", view.smoothing))
                     on:input=smooth
                 />
             </label>

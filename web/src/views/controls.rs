@@ -19,7 +19,8 @@ pub(crate) fn Controls() -> impl IntoView {
     let note = store.select(|state| state.obstacle(&Action::Stop));
     let run_dir = store.select(|state| state.run.as_ref().map(|run| run.run_dir.clone()).unwrap_or_default());
     let is_tab = store.select(State::is_tab);
-    let can_start = store.select(|state| state.has_hub() && !state.phase().is_active());
+    let can_start = store.select(|state| state.has_hub() && !state.phase().is_active() && !state.is_of_group());
+    let is_of_group = store.select(State::is_of_group);
     let can_queue = store.select(|state| state.is_online() && state.phase().is_active() && state.runs.may_wait);
     view! {
         <section class="card run" aria-labelledby="controls-title">
@@ -45,6 +46,9 @@ pub(crate) fn Controls() -> impl IntoView {
             </p>
             <Runs/>
             <SavedRuns/>
+            <p class="hint" data-testid="group-note" hidden=move || !is_of_group.get()>
+                "This hub belongs to a program's worker group: the program starts, calls and removes the workers, and there are no runs."
+            </p>
             <Show when=move || can_start.get()>
                 <StartRunForm/>
             </Show>

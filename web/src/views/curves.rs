@@ -50,11 +50,7 @@ pub(crate) fn MoreCurves() -> impl IntoView {
         id: format!("chart-{title}"),
         metric: Metric::Named(lines.first().map(|(_, name)| name.clone()).unwrap_or_default()),
         // One line alone is compared with other runs.
-        lines: if lines.len() > 1 {
-            lines.into_iter().map(|(line, name)| (line, Metric::Named(name))).collect()
-        } else {
-            vec![]
-        },
+        lines: if lines.len() > 1 { lines } else { vec![] },
         title,
         format: format::short,
         from_zero: true,

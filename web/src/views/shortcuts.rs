@@ -3,15 +3,19 @@
 use leptos::{html, prelude::*};
 
 /// Keys, where they work, and what they do.
-const KEYS: [(&str, &str, &str); 9] = [
+const KEYS: [(&str, &str, &str); 13] = [
     ("?", "anywhere", "show this sheet"),
     ("Escape", "this sheet", "close it"),
     ("← →", "a chart", "move the crosshair by a point"),
     ("Home End", "a chart", "move it to the first or the last point"),
     ("+ −", "a chart", "zoom in and out"),
     ("Shift ← →", "a chart", "pan"),
+    ("Shift drag", "a chart", "pan with the mouse; without Shift, zoom into the part"),
     ("0", "a chart", "show everything"),
+    ("Escape", "a chart", "remove the crosshair"),
     ("← →", "the player", "go a step back or on"),
+    ("← →", "the playing policy", "act instead of it while held: the first or the last action"),
+    ("0 … 9", "the playing policy", "act instead of it while held: the action of this number"),
     ("Tab", "anywhere", "go to the next control"),
 ];
 

@@ -21,6 +21,8 @@ pub(crate) fn Workers() -> impl IntoView {
     let store = expect_context::<Store>();
     let ids = store.select(|state| state.workers.keys().copied().collect::<Vec<_>>());
     let hint = store.select(State::workers_hint);
+    // A program calls the workers of its group: they have no leases of slots, and no weights of a run.
+    let has_runs = store.select(|state| !state.is_of_group());
     let empty = store.select(|state| match state.is_tab() {
         true => "No worker yet: a run in this tab starts its own.",
         false => "No worker is connected. Add a local one, or join a hub's run with a tab.",
@@ -36,7 +38,7 @@ pub(crate) fn Workers() -> impl IntoView {
             <GroupMap/>
             <div class="table-box workers-box" tabindex="0" role="group" aria-label="Workers, scrollable">
                 // Some browsers give tables with another `display` no roles.
-                <table role="table" data-testid="workers">
+                <table role="table" data-testid="workers" class:of-group=move || !has_runs.get()>
                     <thead role="rowgroup">
                         <tr role="row">
                             <th role="columnheader" scope="col">"Id"</th>
@@ -44,15 +46,17 @@ pub(crate) fn Workers() -> impl IntoView {
                             <th role="columnheader" scope="col">"Name"</th>
                             <th role="columnheader" scope="col">"Host"</th>
                             <th role="columnheader" scope="col">"State"</th>
-                            <th role="columnheader" scope="col" class="right">"Slots"</th>
+                            {move || has_runs.get().then(|| view! { <th role="columnheader" scope="col" class="right">"Slots"</th> })}
                             <th role="columnheader" scope="col" class="right">"Env steps"</th>
                             <th role="columnheader" scope="col" class="right">"Steps/s"</th>
-                            <th role="columnheader" scope="col" class="right" title="Learner updates behind the newest weights">"Lag"</th>
+                            {move || has_runs.get().then(|| view! {
+                                <th role="columnheader" scope="col" class="right" title="Learner updates behind the newest weights">"Lag"</th>
+                            })}
                             <th role="columnheader" scope="col"><span class="hidden">"Actions"</span></th>
                         </tr>
                     </thead>
                     <tbody role="rowgroup">
-                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id of_tab/> }/>
+                        <For each=move || ids.get() key=|id| *id children=move |id| view! { <Row id of_tab has_runs/> }/>
                     </tbody>
                 </table>
                 <p class="hint" data-testid="workers-hint" hidden=move || hint.with(Option::is_none)>{hint}</p>
@@ -69,12 +73,15 @@ fn Row(
     id: u32,
     /// The workers of this tab.
     of_tab: RwSignal<Vec<u32>>,
+    /// Whether the hub executes runs.
+    has_runs: RwSignal<bool>,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
     let text = move |show: fn(&WorkerRow) -> String| {
         store.of_worker(id, move |state| state.workers.get(&id).map(show).unwrap_or_default())
     };
     let kind = text(|row| row.kind.clone());
+    let (slots, lag) = (text(|row| row.slots.to_string()), text(|row| row.weights_lag.to_string()));
     let is_this_tab = move || of_tab.with(|workers| id != 0 && workers.contains(&id));
     let is_local = store.of_worker(id, move |state| state.workers.get(&id).is_some_and(|row| row.local));
     let reason = store.of_worker(id, move |state| state.reason(id));
@@ -107,7 +114,7 @@ fn Row(
                     <span class="reason" data-testid="worker-last-error" title=error.clone()>"Last: " {error.clone()}</span>
                 })}
             </td>
-            <td role="cell" class="right" data-testid="worker-slots">{text(|row| row.slots.to_string())}</td>
+            {move || has_runs.get().then(|| view! { <td role="cell" class="right" data-testid="worker-slots">{slots}</td> })}
             <td role="cell" class="right" data-testid="worker-env-steps">{text(|row| format::count(row.env_steps))}</td>
             <td role="cell" class="right">
                 <span data-testid="worker-steps-per-s">{text(|row| format::short(f64::from(row.steps_per_s)))}</span>
@@ -115,7 +122,7 @@ fn Row(
                     <path d=line vector-effect="non-scaling-stroke"/>
                 </svg>
             </td>
-            <td role="cell" class="right" data-testid="worker-lag">{text(|row| row.weights_lag.to_string())}</td>
+            {move || has_runs.get().then(|| view! { <td role="cell" class="right" data-testid="worker-lag">{lag}</td> })}
             <td role="cell" class="right">
                 <button
                     type="button"

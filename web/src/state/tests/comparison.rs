@@ -15,6 +15,10 @@ fn view_of_the_charts_is_in_the_link_with_the_settings_and_comes_from_there() {
     assert_eq!(effects, [Effect::ShowLink(texts(&link))]);
     let effects = reduce(&mut state, Event::Charts(ViewChange::Axis(XAxis::Steps)));
     assert_eq!(effects, [Effect::ShowLink(texts(&[("seed", "3"), ("chart.smoothing", "50")]))]);
+    let effects = reduce(&mut state, Event::Charts(ViewChange::Line("run 1".into())));
+    let link = texts(&[("seed", "3"), ("chart.smoothing", "50"), ("chart.hidden", "run 1")]);
+    assert_eq!(effects, [Effect::ShowLink(link.clone())]);
+    assert_eq!(after([Event::Linked(link)]).charts.hidden, ["run 1".to_owned()].into());
 }
 
 fn hub_run(run: u32) -> RunKey {
@@ -63,6 +67,8 @@ fn runs_are_compared_with_the_current_one_in_groups_of_seeds_and_by_settings() {
     assert_eq!(runs, [1, 2, 3].map(hub_run));
     assert_eq!(rows, [row("policy_config.lr", ["0.5", "0.5", "0.1"]), row("seed", ["1", "2", "3"])]);
     assert!(state.csv().contains("\n1,evaluation,1,100,0.005,"));
+    let evaluations = |run| state.evaluations_of(&hub_run(run)).map(|all| all.points().len());
+    assert_eq!([1, 3, 4].map(evaluations), [Some(1), Some(0), None]);
 
     assert_eq!(reduce(&mut state, Event::Act(compare(2))), [link("1")]);
     assert_eq!(state.run_groups(), [vec![hub_run(1)], vec![hub_run(3)]]);
@@ -118,6 +124,11 @@ fn saved_runs_are_compared_as_those_of_the_hub_and_are_in_the_link() {
     reduce(&mut state, history(2, 0, r#"{"env": "E"}"#));
     assert_eq!(state.run_groups(), [vec![hub_run(1)], vec![saved.clone()]]);
     assert!(state.csv().contains("\nCartPole 2,training,1,100,"), "{}", state.csv());
+    reduce(&mut state, status(0, Phase::Idle));
+    assert!(
+        state.curves.points().is_empty() && state.has_points(),
+        "without a current run there is a table of saved ones"
+    );
     let state = after([Event::Linked(texts)]);
     assert!(state.comparison.has(&saved));
 }

@@ -84,6 +84,18 @@ fn page_hints_at_too_few_slots_and_at_workers_that_are_all_unable() {
 }
 
 #[test]
+fn rates_of_the_first_64_workers_are_curves_from_the_latest_iteration_on() {
+    let mut state = online();
+    (1..=70).for_each(|id| drop(reduce(&mut state, worker(id))));
+    reduce(&mut state, iteration(1, 3));
+    assert_eq!(state.curves.names().count(), 0, "the run is at iteration 0: this is one of its past");
+    let status = RunStatus { run: 1, phase: Phase::Running as u8, iteration: 4, ..RunStatus::default() };
+    reduce(&mut state, Event::Received(Message::RunStatus(status)));
+    reduce(&mut state, iteration(1, 4));
+    assert_eq!(state.curves.names().count(), 64);
+}
+
+#[test]
 fn page_shows_failures_of_workers() {
     let last_failure = "slot 3, episode 2, step 17: the environment failed: no fuel (worker 1)";
     let status = RunStatus {
