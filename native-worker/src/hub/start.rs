@@ -10,7 +10,10 @@ use std::{
 use rollmesh_core::{
     hub::{HubSetup, HubTokens, Record},
     ids::LeaseId,
-    protocol::{Role, TokenGrant, message::RunStatus},
+    protocol::{
+        Role, TokenGrant,
+        message::{HubCertificate, RunStatus},
+    },
     worker::{HostFacts as _, core_fingerprint},
 };
 use tokio::{
@@ -129,6 +132,7 @@ impl Hub {
             fingerprint: core_fingerprint(config.kernels),
             server: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
             schema: run_schema(registry).to_string(),
+            certificate: fingerprint.map(HubCertificate::from),
             distrusts_remote: distrust.distrust_remote,
             rolls_back: distrust.on_divergence == OnDivergence::RollBack,
         };
