@@ -41,11 +41,11 @@ pub struct Dashboards {
     named: Curve<()>,
     /// The curve of the run's evaluations.
     evaluations: Curve<EvaluationPoint>,
-    /// The latest pictures by kind: of the watched slot, of the latest evaluation and of the best one.
+    /// The latest pictures by kind: of the watched slot, and of the latest and the best evaluation that were drawn.
     clips: BTreeMap<Kind, MessageFrame>,
     /// Those that have not been sent.
     unsent_clips: BTreeSet<Kind>,
-    /// The mean return of the best evaluation.
+    /// The mean return of the best evaluation that was drawn.
     best_return: f32,
     /// When the next pictures of the watched slot are made; `None` while they are.
     pub(super) clip_due: Option<Micros>,
@@ -123,12 +123,9 @@ impl Dashboards {
     /// Adds an evaluation to its curve, and an episode of it, if it was drawn.
     pub fn add_evaluation(&mut self, point: EvaluationPoint, clip: Option<EnvClip>) {
         self.evaluations.push(point, &Message::Evaluation(point));
-        let is_best = point.episode_return_mean >= self.best_return;
-        if is_best {
-            self.best_return = point.episode_return_mean;
-        }
         let Some(clip) = clip else { return };
-        if is_best {
+        if point.episode_return_mean >= self.best_return {
+            self.best_return = point.episode_return_mean;
             self.keep_clip(&Message::BestEvaluationClip(clip.clone()));
         }
         self.keep_clip(&Message::EvaluationClip(clip));
@@ -137,6 +134,11 @@ impl Dashboards {
     /// Replaces the pictures of the watched slot.
     pub(super) fn set_clip(&mut self, clip: EnvClip) {
         self.keep_clip(&Message::SlotClip(clip));
+    }
+
+    /// Returns whether dashboards get pictures of the watched slot, or the reason why there are none.
+    pub(super) fn has_slot_clip(&self) -> bool {
+        self.clips.contains_key(&Kind::SlotClip)
     }
 
     fn keep_clip(&mut self, message: &Message) {
@@ -215,6 +217,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         let shown = &self.dashboards;
         // All of these are small.
         let _ = peer.link.send(&Message::RunSchema(RunSchema { schema: self.setup.schema.clone() }));
+        let certificate = self.setup.certificate.map(Message::HubCertificate);
+        certificate.iter().for_each(|message| _ = peer.link.send(message));
         let ledger = shown.states.get(&StateKey::Ledger);
         let others = shown.states.range(..StateKey::Ledger).map(|(_, message)| message);
         others.for_each(|message| _ = peer.link.send(message));

@@ -9,7 +9,10 @@ use crate::{
     group::{AuditTask, JournalEntry, Principal},
     ids::FragmentNo,
     prelude::*,
-    protocol::{Kind, TokenId, message::CallResult},
+    protocol::{
+        Kind, TokenId,
+        message::{CallResult, HubCertificate},
+    },
     time::Micros,
     weights::Weights,
 };
@@ -78,6 +81,8 @@ pub struct HubSetup {
     pub server: String,
     /// The schema of the settings of runs, for dashboards.
     pub schema: String,
+    /// The certificate by which peers verify the hub; `None` without encryption.
+    pub certificate: Option<HubCertificate>,
     /// Whether to distrust all workers that are not the hub's own.
     pub distrusts_remote: bool,
     /// Whether a run is rolled back after a failed audit, instead of continuing as tainted.

@@ -1,5 +1,6 @@
 //! A hub with one run and a queue for every peer.
 
+mod clips;
 mod sweeps;
 
 use core::{
@@ -19,8 +20,8 @@ use crate::{
         convert,
         handshake::Identity,
         message::{
-            CallResult, EnvClip, Infer, Inferred, Iteration, NamedMetrics, RecentFragmentRequest, Request, RunAnswer,
-            RunStatus, WorkerRow,
+            CallResult, EnvClip, EvaluationPoint, HubCertificate, Infer, Inferred, Iteration, NamedMetrics,
+            RecentFragmentRequest, Request, RunAnswer, RunStatus, WorkerRow,
         },
     },
     run::{Inference, RunConfig},
@@ -207,6 +208,18 @@ fn weights_are_sent_to_a_relay_once_for_each_notice_that_it_requests_them_for() 
 }
 
 #[test]
+fn dashboards_of_a_hub_that_encrypts_get_its_certificate() {
+    let sent = |certificate| {
+        let mut hub = hub();
+        hub.setup.certificate = certificate;
+        join(&mut hub, Role::Viewer).expect("it is admitted").1.take()
+    };
+    let certificate = HubCertificate { sha256: [7; 32] };
+    assert!(sent(Some(certificate)).contains(&Message::HubCertificate(certificate)));
+    assert!(!sent(None).iter().any(|message| message.kind() == Kind::HubCertificate));
+}
+
+#[test]
 fn slow_dashboard_misses_states_but_no_answer_and_catches_up() {
     let mut hub = hub();
     let (id, link) = join(&mut hub, Role::Operator).expect("it is admitted");
@@ -322,52 +335,7 @@ fn requests_of_the_shell_are_handed_over_and_others_are_answered() {
     }
 }
 
-#[test]
-fn watched_slot_is_drawn_for_a_dashboard_that_connects_after_the_run() {
-    let config = config();
-    let mut runner = SlotRunner::new(&config, builder()).expect("a runner");
-    let mut hub = hub_with_run();
-    let (id, link) = join(&mut hub, Role::Worker).expect("it is admitted");
-    hub.handle_message(id, Message::RunAnswer(RunAnswer::new(1, Ok(()))));
-    effects(&mut hub);
-    let sent = link.take();
-    let Some(Message::LeaseGrant(grant)) = sent.last() else { panic!("{sent:?}") };
-    runner.begin(convert::lease(grant, &config).expect("a lease")).expect("it can be run");
-    let Advance::Done { lease, fragments } = runner.advance(8) else { panic!("8 steps are a fragment") };
-    hub.handle_decoded(id, DecodedUpload::new(lease, fragments));
-    assert_eq!(effects(&mut hub), ["Delivered", "Consume"], "no dashboard watches");
-    hub.run.as_mut().expect("a run").0.handle_taken(Micros(0));
-    hub.course.handle_counted();
-    assert_eq!(effects(&mut hub), ["End"]);
-
-    let (viewer, shown) = join(&mut hub, Role::Viewer).expect("it is admitted");
-    let mut all = core::iter::from_fn(|| hub.poll_effect());
-    let Some(HubEffect::Draw(job)) = all.find(|effect| matches!(effect, HubEffect::Draw(_))) else { panic!("a job") };
-    let clip = job.draw(&mut SlotRunner::new(&config, builder()).expect("a runner"));
-    assert_eq!((clip.steps().collect::<Vec<_>>(), &*clip.reason), ((0..8).map(|t| (0, t)).collect(), ""));
-    let mut film = Film::read(clip.width, clip.height, &clip.film).expect("a film");
-    assert!(film.len() == 8 && film.picture(0).cloned() != film.picture(7).cloned());
-    assert_eq!(codec::decode(&clip.batch).expect("rows").len(), 8);
-    hub.handle_clip(clip.clone());
-    hub.refresh_dashboards();
-    assert!(shown.take().contains(&Message::SlotClip(clip.clone())));
-    assert!(effects(&mut hub).is_empty(), "it is drawn once");
-    let (_, later) = join(&mut hub, Role::Viewer).expect("it is admitted");
-    assert!(later.take().contains(&Message::SlotClip(clip)), "it stays");
-
-    let mut ask = |slot| {
-        hub.handle_message(viewer, Message::RecentFragmentRequest(RecentFragmentRequest { request: 9, slot, back: 0 }));
-        shown.take().pop()
-    };
-    assert!(matches!(ask(0), Some(Message::FragmentReport(report)) if report.rows == 8 && report.worker == id));
-    let kept = "of slot 1 since a dashboard is connected";
-    assert!(
-        matches!(ask(1), Some(Message::Reply(reply)) if reply.error.contains(kept)),
-        "only the watched slot's was kept"
-    );
-}
-
-/// Creates a hub with a run whose workers let others act.
+/// A hub with a run whose workers let others act.
 fn hub_with_servers() -> Hub<Queue, Run> {
     let mut hub = hub_with_run();
     let config = RunConfig { inference: Inference::Server, ..config() };
@@ -412,22 +380,6 @@ fn asked(link: &Queue) -> Vec<u64> {
 fn errors(link: &Queue) -> Vec<String> {
     let of = |message| if let Message::Inferred(answer) = message { Some(answer.error) } else { None };
     link.take().into_iter().filter_map(of).collect()
-}
-
-#[test]
-fn clips_follow_a_history_that_fills_the_queue_of_a_new_dashboard() {
-    let mut hub = hub_with_run();
-    hub.handle_clip(EnvClip { run: 1, film: vec![7; EnvClip::MAX_FILM_BYTES], ..EnvClip::default() });
-    for iteration in 1..=4_000 {
-        let point = Iteration { run: 1, iteration, ..Iteration::default() };
-        hub.dashboards.add_iteration(point, NamedMetrics::new(1, iteration, [("lag_mean".into(), 0.5)]));
-    }
-    let (_, link) = join(&mut hub, Role::Viewer).expect("it is admitted");
-    let has_clip = |kinds: &[Kind]| kinds.contains(&Kind::SlotClip);
-    let first = link.kinds();
-    assert!(first.contains(&Kind::LedgerReport) && !has_clip(&first));
-    hub.refresh_dashboards();
-    assert!(has_clip(&link.kinds()), "its queue is empty again");
 }
 
 #[test]

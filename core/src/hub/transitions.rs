@@ -1,7 +1,8 @@
 //! Transitions after an event, step by step, until no further one follows.
 
 use super::{
-    ChildFate, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunEnd, RunFacts, RunStep, logs::worker_of,
+    ChildFate, Hub, HubEffect, HubRun, Peer, PeerConnection, Record, RunEnd, RunFacts, RunStep, clip::without_pictures,
+    logs::worker_of,
 };
 use crate::{
     batch::SlotFragment,
@@ -219,7 +220,8 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
     }
 
     /// Returns the latest fragment of the watched slot to be drawn, while a dashboard is connected: also after the run, for one
-    /// that connects then. One is drawn at a time, and not more often than an eye can see.
+    /// that connects then. One is drawn at a time, and not more often than people see. Dashboards of a run
+    /// without leases are sent the reason why there are no pictures.
     fn poll_clip(&mut self) -> Option<HubEffect<C>> {
         let is_due = self.dashboards.clip_due.is_some_and(|due| self.now >= due);
         if !is_due || !self.has_dashboards() {
@@ -227,6 +229,16 @@ impl<C: PeerConnection, R: HubRun> Hub<C, R> {
         }
         let run = self.run.as_ref()?.state();
         let (number, watched) = (run.number(), SlotId(run.watched_slot));
+        if run.is_local() {
+            if !self.dashboards.has_slot_clip() {
+                self.dashboards.set_clip(without_pictures(
+                    number,
+                    &SlotFragment { slot: watched, ..SlotFragment::default() },
+                    "the run has no leases: its own process samples or reads the rows, and the hub gets no fragments to draw",
+                ));
+            }
+            return None;
+        }
         let device_rows = run.config().device_rows;
         let job = self.dashboards.fragments.take_clip_job(number, watched)?;
         let job = job.and_then(|job| match device_rows {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Phase;
+use super::{Phase, token::hex};
 use crate::prelude::*;
 
 /// The state of the hub's run, for dashboards. Sent when anything in it changed, at most ten times a second.
@@ -247,6 +247,21 @@ pub struct RunSchema {
     /// Their [JSON Schema](crate::run::schema::json_schema); with `"not": {}` on a hub that executes no runs, since it belongs to a
     /// program's worker group.
     pub schema: String,
+}
+
+/// The certificate of a hub that encrypts: a peer that knows no authority for it verifies the hub by this hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HubCertificate {
+    /// SHA-256 of the certificate.
+    pub sha256: [u8; 32],
+}
+
+impl HubCertificate {
+    /// Formats the hash as `--tls-fingerprint` reads it.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        hex(&self.sha256)
+    }
 }
 
 /// A notice for the user.

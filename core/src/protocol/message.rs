@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub use super::asks::{Ask, AskCancel, Asked};
 pub use super::control::{LedgerReport, Scale};
 pub use super::dashboard::{
-    EvaluationPoint, Iteration, NamedMetrics, Notice, RunList, RunRow, RunSchema, RunStatus, WorkerGone, WorkerRow,
+    EvaluationPoint, HubCertificate, Iteration, NamedMetrics, Notice, RunList, RunRow, RunSchema, RunStatus,
+    WorkerGone, WorkerRow,
 };
 pub use super::external::{
     AbandonEpisode, Actions, EndEpisode, EpisodeReply, GetAction, LogAction, LogReturns, Spaces, StartEpisode,

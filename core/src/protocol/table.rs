@@ -144,6 +144,8 @@ messages! {
     OtherPeers(OtherPeers) = 0x2b, from NONE to DASHBOARDS, at most 16 * KIB;
     /// Hub to dashboard: its launchers.
     LauncherList(LauncherList) = 0x2c, from NONE to DASHBOARDS, at most 8 * KIB;
+    /// Hub to dashboard: the certificate by which peers verify it.
+    HubCertificate(HubCertificate) = 0x2d, from NONE to DASHBOARDS, at most SMALL;
     /// Operator to hub: pause the run.
     Pause(Request) = 0x30, from OPERATOR to NONE, at most SMALL;
     /// Operator to hub: resume the run.

@@ -37,8 +37,13 @@ impl Token {
     /// Formats it as [`from_hex`](Self::from_hex) reads it. For handing over the token, never for logs.
     #[must_use]
     pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0)
     }
+}
+
+/// Formats bytes as hexadecimal digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the bytes that 64 hexadecimal digits stand for.

@@ -10,7 +10,11 @@ use std::{
 use rollmesh_core::{
     hub::{HubSetup, HubTokens, Record},
     ids::LeaseId,
-    protocol::{Role, TokenGrant, message::RunStatus},
+    protocol::{
+        Role, TokenGrant,
+        message::{HubCertificate, RunStatus},
+    },
+    run::schema::accept_env_names,
     worker::{HostFacts as _, core_fingerprint},
 };
 use tokio::{
@@ -36,6 +40,7 @@ use super::{
 };
 use crate::{
     NativeHost, Registry,
+    envs::PythonSettings,
     kernels::AUTO,
     launch::{Launcher, WorkerSpec},
     learner::run_schema,
@@ -128,7 +133,8 @@ impl Hub {
             life,
             fingerprint: core_fingerprint(config.kernels),
             server: concat!("rollmesh ", env!("CARGO_PKG_VERSION")).into(),
-            schema: run_schema(registry).to_string(),
+            schema: schema(registry, &PythonSettings::of_process()).to_string(),
+            certificate: fingerprint.map(HubCertificate::from),
             distrusts_remote: distrust.distrust_remote,
             rolls_back: distrust.on_divergence == OnDivergence::RollBack,
         };
@@ -212,6 +218,15 @@ impl Hub {
     }
 }
 
+/// Returns the schema of the hub's runs, which may be of the Python environments that this machine allows.
+fn schema(registry: &Registry, python: &PythonSettings) -> serde_json::Value {
+    let mut schema = run_schema(registry);
+    if registry.envs.resolver.is_some() {
+        accept_env_names(&mut schema, python.allowed.beginnings());
+    }
+    schema
+}
+
 /// Returns the hub's names: the configured ones, or the machine's name if there are none and the hub listens on all
 /// addresses.
 fn names(listen: SocketAddr, given: Vec<String>) -> Vec<String> {
@@ -270,5 +285,28 @@ async fn warn_of_expiry(expires: u64, events: mpsc::WeakSender<Event>) {
             let warn = Event::ask(move |actor| actor.hub.notice(if has_expired { 2 } else { 1 }, text));
             let _ = events.send(warn).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_accepts_the_python_environments_that_the_machine_allows() {
+        let kinds = |registry: &Registry, allowed: &str| {
+            let python = PythonSettings { allowed: allowed.parse().unwrap(), ..PythonSettings::default() };
+            let kinds = schema(registry, &python)["properties"]["env"]["anyOf"].as_array().unwrap().clone();
+            kinds[2..].iter().map(|kind| kind["pattern"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let native = crate::native(Registry::builtin());
+        assert_eq!(kinds(&native, ""), [""; 0]);
+        let allowed = "gym:*,gym:*:*,py:my_package.*,pettingzoo:pistonball_v6";
+        let wanted: &[&str] = match cfg!(unix) {
+            true => &["^gym:", "^pettingzoo:pistonball_v6", r"^py:my_package\."],
+            false => &[],
+        };
+        assert_eq!(kinds(&native, allowed), wanted);
+        assert_eq!(kinds(&Registry::builtin(), allowed), [""; 0], "it makes none");
     }
 }

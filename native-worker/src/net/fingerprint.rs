@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use rollmesh_core::protocol::bytes_of_hex;
+use rollmesh_core::protocol::{bytes_of_hex, message::HubCertificate};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -19,6 +19,12 @@ pub struct FingerprintError;
 impl Fingerprint {
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
+    }
+}
+
+impl From<Fingerprint> for HubCertificate {
+    fn from(Fingerprint(sha256): Fingerprint) -> Self {
+        Self { sha256 }
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,14 +15,22 @@ use rollmesh::{
     hub::{Hub, HubError, TlsConfig},
     train::{RunConfig, RunEnd},
 };
-use rollmesh_core::protocol::{Role, Token};
+use rollmesh_core::protocol::{Message, Role, Token};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional},
     net::{TcpListener, TcpStream},
 };
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::ring,
+        pki_types::{CertificateDer, ServerName, pem::PemObject as _},
+    },
+};
 
-use super::{TestHub, config};
-use crate::support::{Process, soon, until};
+use super::{TestHub, config, create};
+use crate::support::{Process, client::Client, soon, until};
 
 /// An authority, and the certificates that it has signed.
 struct Authority {
@@ -149,6 +158,48 @@ async fn worker_that_does_not_trust_the_hub_ends_and_names_the_fingerprint() {
     }
     until("the reason in the audit log", || hub.audit().contains(r#""event":"no_tls""#)).await;
     assert!(hub.audit().contains("alert"), "{}", hub.audit());
+}
+
+/// Connects as an operator to a hub with this certificate, which is all that it trusts.
+async fn operator_by(hub: &TestHub, certificate: &Path) -> Client {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let trust = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let trust =
+        trust.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
+    let address = hub.hub.address();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = ServerName::from(address.ip());
+    let mut encrypted = TlsConnector::from(Arc::new(trust)).connect(name, stream).await.unwrap();
+    let (plain, mut other) = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let plain = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (plain, listener.accept().await.unwrap().0)
+    };
+    tokio::spawn(async move { copy_bidirectional(&mut other, &mut encrypted).await });
+    Client::over(plain, address).await.unwrap().introduced(Role::Operator, hub.operator_token()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_joins_by_the_certificate_that_dashboards_are_sent() {
+    let own = tempfile::tempdir().unwrap();
+    let hub = hub_with(TlsConfig::SelfSigned(own.path().to_owned())).await;
+    let mut operator = operator_by(&hub, &own.path().join("hub-cert.pem")).await;
+    let certificate = operator.wait_for(|message| match message {
+        Message::HubCertificate(certificate) => Some(certificate.to_hex()),
+        _ => None,
+    });
+    let certificate = certificate.await;
+    assert_eq!(Some(&certificate), hub.hub.fingerprint().as_ref());
+    let token = create(&mut operator, Role::Worker, 3_600).await.to_hex();
+    let address = hub.hub.worker_url();
+    let args = ["worker", "--hub", &address, "--tls-fingerprint", &certificate, "--name", "invited"];
+    let _worker = Process::start_with(args, |command| _ = command.env("ROLLMESH_TOKEN", &token));
+    let joined = operator.wait_for(|message| match message {
+        Message::WorkerRow(row) => Some(row.name.clone()),
+        _ => None,
+    });
+    assert_eq!(joined.await, "invited");
 }
 
 /// Starts a server that records the bytes that it receives, and answers nothing.

@@ -92,7 +92,9 @@ fn allows(kind: &Value, value: &Value) -> bool {
     match kind["type"].as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),
-        Some("string") => value.is_string(),
+        Some("string") => {
+            value.as_str().is_some_and(|text| beginning(kind).is_none_or(|beginning| text.starts_with(&beginning)))
+        }
         Some("object") if is_group(kind) => value.is_object(),
         Some("object" | "array") => parts(kind, value)
             .is_some_and(|parts| is_complete(kind, value) && parts.iter().all(|(_, kind, part)| allows(kind, part))),
@@ -100,6 +102,11 @@ fn allows(kind: &Value, value: &Value) -> bool {
         Some("number") => is_within(kind, value),
         _ => true,
     }
+}
+
+/// Returns how texts of a kind must begin: the patterns of a run's schema say nothing else.
+fn beginning(kind: &Value) -> Option<String> {
+    Some(kind["pattern"].as_str()?.trim_start_matches('^').replace('\\', ""))
 }
 
 fn is_within(kind: &Value, value: &Value) -> bool {
@@ -123,7 +130,7 @@ fn words(kind: &Value) -> Option<String> {
     Some(match kind["type"].as_str()? {
         "null" => return None,
         "boolean" => "true or false".into(),
-        "string" => "a text".into(),
+        "string" => beginning(kind).map_or_else(|| "a text".into(), |beginning| format!("a text like {beginning}…")),
         "array" if kind["prefixItems"].is_array() => shown(&kind["description"]),
         "array" => words(&kind["items"]).map_or_else(|| "a list".into(), |each| format!("a list, each {each}")),
         "integer" => range(kind, true).unwrap_or_else(|| "a whole number of at least 0".into()),

@@ -316,7 +316,7 @@ pub(super) fn shown(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rollmesh_core::run::schema::{Kind, Setting, json_schema, object_schema};
+    use rollmesh_core::run::schema::{Kind, Setting, accept_env_names, json_schema, object_schema};
 
     use super::*;
 
@@ -469,6 +469,27 @@ mod tests {
         assert!(["env", "algorithm", "mode", "clip_actions", "compress_observations"].into_iter().all(is_choice));
         assert!(!["seed", "rollout_fragment_length", "clip_rewards", "env_config"].into_iter().any(is_choice));
         assert_eq!((field("seed").default.as_str(), field("stop.wall_s").default.as_str()), ("0", ""));
+    }
+
+    #[test]
+    fn other_environments_are_typed_if_the_hub_accepts_their_names() {
+        let mut accepting = schema().schema;
+        accept_env_names(&mut accepting, ["gym:", "py:my.envs:"]);
+        let accepting = RunSchema::parse(&accepting.to_string()).unwrap();
+        let env = accepting.frequent().next().unwrap();
+        assert!(env.path == "env" && !env.is_choice, "{env:?}");
+        assert_eq!(accepting.envs(), schema().envs(), "the names that are registered are suggested");
+        let settings = |env: &str| accepting.settings(&texts(&[("env", env)])).map(|settings| settings.to_string());
+        for name in ["gym:CartPole-v1", "py:my.envs:make", "Acrobot-v1"] {
+            assert_eq!(settings(name).unwrap(), json!({ "env": name }).to_string());
+        }
+        assert_eq!(
+            settings("py:other:make").unwrap_err(),
+            [
+                "env is \"py:other:make\"; it must be Acrobot-v1 or CartPole-v1 or Pendulum-v1 or a text like gym:… or a \
+              text like py:my.envs:…"
+            ]
+        );
     }
 
     #[test]

@@ -35,7 +35,7 @@ use rollmesh_core::{
     group::TooFewSlots,
     protocol::{
         Message, Phase, Role, Token, TokenId, WorkerState,
-        message::{LedgerReport, OtherPeers, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
+        message::{HubCertificate, LedgerReport, OtherPeers, RunList, RunStatus, SavedRuns, WorkerLocation, WorkerRow},
     },
     time::Micros,
 };
@@ -113,6 +113,8 @@ pub struct State {
     pub clips: BTreeMap<ClipSource, Arc<Clip>>,
     /// This tab at work for the hub.
     pub tab: TabWork,
+    /// The certificate by which workers verify the hub; none of a hub that does not encrypt.
+    pub certificate: Option<HubCertificate>,
     /// The token that was created last for another machine or browser, with its role.
     pub invitation: Option<(Role, Token)>,
     /// The token that was made for this tab's evaluations alone, until it is revoked.

@@ -126,6 +126,7 @@ fn forget_hub(state: &mut State) {
     state.comparison.forget_all();
     forget_workers(state);
     state.others = OtherPeers::default();
+    state.certificate = None;
     state.clips.clear();
     state.evaluations.clear();
     state.invitation = None;
@@ -285,6 +286,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             return ask_for_run(state).into_iter().collect();
         }
         Message::OtherPeers(others) => state.others = others,
+        Message::HubCertificate(certificate) => state.certificate = Some(certificate),
         Message::LedgerReport(ledger) => state.ledger = Some(ledger),
         Message::Iteration(iteration) => {
             state.curves.push(iteration);

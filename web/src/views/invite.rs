@@ -1,7 +1,7 @@
 //! Ways for other machines and browsers to connect: each gets a token of its own.
 
 use leptos::{html, prelude::*};
-use rollmesh_core::protocol::{Role, Token};
+use rollmesh_core::protocol::{Role, Token, message::HubCertificate};
 
 use super::action_button::ActionButton;
 use crate::{shell::Store, socket::hub_url, state::Action, token};
@@ -10,7 +10,7 @@ use crate::{shell::Store, socket::hub_url, state::Action, token};
 #[component]
 pub(crate) fn Invite() -> impl IntoView {
     let store = expect_context::<Store>();
-    let invitation = store.select(|state| state.invitation);
+    let invitation = store.select(|state| state.invitation.map(|(role, token)| (role, token, state.certificate)));
     view! {
         <details class="more">
             <summary data-testid="invite">"Add workers and viewers"</summary>
@@ -25,7 +25,7 @@ pub(crate) fn Invite() -> impl IntoView {
                     "Link for a browser that watches"
                 </ActionButton>
             </div>
-            {move || invitation.get().map(|(role, token)| view! { <Invitation role token/> })}
+            {move || invitation.get().map(|(role, token, certificate)| view! { <Invitation role token certificate/> })}
         </details>
     }
 }
@@ -36,13 +36,20 @@ fn Invitation(
     role: Role,
     /// The token.
     token: Token,
+    /// The hub's certificate.
+    certificate: Option<HubCertificate>,
 ) -> impl IntoView {
-    let hub = hub_url();
     let texts = match role {
         Role::Worker => vec![
             (
-                format!("ROLLMESH_TOKEN={} rollmesh worker --hub {}", token.to_hex(), hub.trim_end_matches("/ws")),
-                "Run it on the other machine, with an address under which that machine reaches the hub.",
+                worker_command(&hub_url(), &token, certificate),
+                match certificate {
+                    None => "Run it on the other machine, with an address under which that machine reaches the hub.",
+                    Some(_) => {
+                        "Run it on the other machine, with an address under which that machine reaches the hub; without \
+                         --tls-fingerprint, if an authority that it knows has signed the certificate."
+                    }
+                },
             ),
             (
                 token::link("join", &token),
@@ -75,4 +82,37 @@ fn Invitation(
         }
     };
     texts.into_iter().map(invitation).collect_view()
+}
+
+/// The command with which a machine joins the hub of this socket's address. Its workers verify the hub by its certificate.
+fn worker_command(socket: &str, token: &Token, certificate: Option<HubCertificate>) -> String {
+    let hub = socket.trim_end_matches("/ws");
+    // A proxy that encrypts, or does not, has no certificate of the hub.
+    let certificate = certificate.filter(|_| hub.starts_with("wss://"));
+    let trust = certificate.map_or_else(String::new, |known| format!(" --tls-fingerprint {}", known.to_hex()));
+    format!("ROLLMESH_TOKEN={} rollmesh worker --hub {hub}{trust}", token.to_hex())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_of_a_worker_names_the_certificate_of_an_encrypted_hub() {
+        let (token, sha256) = (Token::new([0x5a; 32]), [0xcd; 32]);
+        let token_text = "5a".repeat(32);
+        assert_eq!(
+            worker_command("wss://hub.example:7878/ws", &token, Some(HubCertificate { sha256 })),
+            format!(
+                "ROLLMESH_TOKEN={token_text} rollmesh worker --hub wss://hub.example:7878 --tls-fingerprint {}",
+                "cd".repeat(32)
+            )
+        );
+        for certificate in [None, Some(HubCertificate { sha256 })] {
+            assert_eq!(
+                worker_command("ws://127.0.0.1:7878/ws", &token, certificate),
+                format!("ROLLMESH_TOKEN={token_text} rollmesh worker --hub ws://127.0.0.1:7878")
+            );
+        }
+    }
 }

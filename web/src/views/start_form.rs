@@ -234,16 +234,24 @@ fn SettingField(field: Field, form: Form) -> impl IntoView {
             let (field, form) = (field.clone(), form.clone());
             move || texts.with(|texts| form.schema.placeholder(&field, texts))
         };
+        let words = (!field.choices.is_empty()).then(|| format!("{id}-words"));
+        let suggestions = words.clone().map(|words| view! {
+            <datalist id=words>
+                {field.choices.iter().map(|(word, _)| view! { <option value=word.clone()></option> }).collect_view()}
+            </datalist>
+        });
         view! {
             <input
                 type="text"
                 autocomplete="off"
+                list=words
                 data-testid=id
                 aria-invalid=is_invalid
                 placeholder=placeholder
                 prop:value=value
                 on:input=enter
             />
+            {suggestions}
         }
         .into_any()
     };

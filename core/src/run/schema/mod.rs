@@ -86,6 +86,26 @@ pub fn json_schema(envs: &BTreeMap<String, Option<f64>>, algorithms: &[(String, 
     root
 }
 
+/// Lets the schema of [`json_schema`] accept other environments, whose names begin with one of these texts. Nothing else in
+/// it has the keyword `pattern`.
+///
+/// ```
+/// use rollmesh_core::run::schema::{accept_env_names, json_schema};
+///
+/// let mut schema = json_schema(&[("CartPole-v1".into(), None)].into(), &[]);
+/// accept_env_names(&mut schema, ["py:my.envs:"]);
+/// assert_eq!(schema["properties"]["env"]["anyOf"][2]["pattern"], r"^py:my\.envs:");
+/// ```
+pub fn accept_env_names<'a>(schema: &mut Value, beginnings: impl IntoIterator<Item = &'a str>) {
+    let Some(kinds) = schema["properties"]["env"]["anyOf"].as_array_mut() else { return };
+    let escape = |letter: char| match letter {
+        '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '[' | ']' | '{' | '}' | '|' | '^' | '$' => format!("\\{letter}"),
+        letter => letter.to_string(),
+    };
+    let pattern = |beginning: &str| format!("^{}", beginning.chars().map(escape).collect::<String>());
+    kinds.extend(beginnings.into_iter().map(|beginning| json!({ "type": "string", "pattern": pattern(beginning) })));
+}
+
 /// Returns a condition that applies the schema of an algorithm to `policy_config` if the settings name the algorithm,
 /// or if it is the default and they name none.
 fn when(algorithm: &str, defaults: &Defaults) -> Value {

@@ -1,6 +1,7 @@
 //! Permission to run Python environments on this machine, and their interpreter: host settings from the command line.
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsString,
     fmt,
@@ -49,6 +50,11 @@ impl PythonPermission {
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
+    }
+
+    /// Returns how the names of allowed environments begin: the patterns up to their first special character.
+    pub(crate) fn beginnings(&self) -> BTreeSet<&str> {
+        self.0.iter().filter_map(|pattern| pattern.split(['*', '?', '[']).next()).collect()
     }
 
     /// Returns whether an environment may run.

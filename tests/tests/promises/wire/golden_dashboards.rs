@@ -90,6 +90,8 @@ fn settings_of_a_run() {
     assert_bytes(&Message::RunList(RunList { may_wait: true, runs: vec![row] }), list);
     assert_bytes(&Message::RemoveRun(RemoveRun { request: 1, run: 300 }), "524d010060000000 01 ac02");
     assert_bytes(&Message::RunSchema(RunSchema { schema: "{}".into() }), "524d010027000000 02 7b7d");
+    let certificate = HubCertificate { sha256: [0xcd; 32] };
+    assert_bytes(&Message::HubCertificate(certificate), &format!("524d01002d000000 {}", "cd".repeat(32)));
 }
 
 #[test]

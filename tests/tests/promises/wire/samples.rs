@@ -213,6 +213,7 @@ fn small_messages() -> Vec<Message> {
         Message::Watch(Watch { request: 7, slot: 3 }),
         Message::StartRun(StartRun { request: 7, settings: r#"{"mode": {"asynchronous": {}}}"#.into() }),
         Message::RunSchema(RunSchema { schema: "{}".into() }),
+        Message::HubCertificate(HubCertificate { sha256: [7; 32] }),
         Message::RunList(RunList {
             may_wait: true,
             runs: vec![RunRow { run: RUN, place: 2, env: "e".into(), ..RunRow::default() }],

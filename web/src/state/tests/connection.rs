@@ -256,7 +256,9 @@ fn token_for_another_machine_is_shown_until_the_hub_is_another_one() {
     assert!(matches!(&effects[..], [Effect::Send(message)] if asked(message)), "{effects:?}");
     let token = NewToken { request: 1, role: Role::Worker.to_wire(), expires: 5, token: Token::new([7; 32]) };
     assert_eq!(reduce(&mut state, Event::Received(Message::NewToken(token.clone()))), []);
-    assert_eq!(state.invitation, Some((Role::Worker, token.token)));
+    let certificate = HubCertificate { sha256: [7; 32] };
+    reduce(&mut state, Event::Received(Message::HubCertificate(certificate)));
+    assert_eq!((state.invitation, state.certificate), (Some((Role::Worker, token.token)), Some(certificate)));
     reduce(&mut state, welcome());
-    assert_eq!(state.invitation, None);
+    assert_eq!((state.invitation, state.certificate), (None, None));
 }

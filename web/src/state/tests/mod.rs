@@ -10,9 +10,10 @@ use rollmesh_core::{
     protocol::{
         Message, Phase, RefusalCode, Role, Token, TokenAction, TokenHash, WorkerState,
         message::{
-            EnvClip, EvaluationPoint, HostReport, Iteration, LedgerReport, LogLine, ManageTokens, NewToken, Notice,
-            Refused, Reply, Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema, RunStatus,
-            SavedRunRequest, StartRun, Welcome, WorkerGone, WorkerLocation, WorkerLog, WorkerRow, WorkerToken,
+            EnvClip, EvaluationPoint, HostReport, HubCertificate, Iteration, LedgerReport, LogLine, ManageTokens,
+            NewToken, Notice, Refused, Reply, Request, RunHistory, RunHistoryRequest, RunList, RunRow, RunSchema,
+            RunStatus, SavedRunRequest, StartRun, Welcome, WorkerGone, WorkerLocation, WorkerLog, WorkerRow,
+            WorkerToken,
         },
     },
     run::schema::{json_schema, object_schema},
