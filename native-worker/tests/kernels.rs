@@ -2,9 +2,11 @@
 
 use rollmesh::{kernels::KernelChoice, learner::register_learning_policies};
 use rollmesh_core::kernels::Kernels;
+use rollmesh_core::time::Micros;
 use rollmesh_core::worker::{Registry, RolloutConfig, RolloutWorker, core_fingerprint, rollout_hash};
+use rollmesh_learner::{InlineRun, InlineWork};
 
-use crate::learned::Learned;
+use crate::learned::{Journalled, Learned};
 
 /// Returns the tables that this machine can run.
 fn tables() -> Vec<Kernels> {
@@ -19,6 +21,18 @@ fn learned_weights_are_the_same_with_all_tables() {
         for kernels in tables() {
             let hash = run.learn(kernels, register_learning_policies);
             assert_eq!(hash, run.weights_hash, "{} {:?}", kernels.name, run.config);
+        }
+    }
+}
+
+#[test]
+fn journals_repeat_with_the_weights_of_every_other_build() {
+    for Journalled { trained, entries } in Learned::read().journals {
+        for kernels in tables() {
+            let run = InlineRun::replaying(1, trained.run(), &Registry::builtin(), kernels, entries.clone());
+            let mut run = run.unwrap();
+            while run.work(u32::MAX, Micros(0)).unwrap() != InlineWork::Over {}
+            assert_eq!(run.state().weights_hash().to_string(), trained.weights_hash, "{}", kernels.name);
         }
     }
 }

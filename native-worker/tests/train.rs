@@ -140,6 +140,18 @@ async fn number_of_workers_does_not_change_the_weights() {
     assert_ne!(undisturbed(2_200).await, one, "more steps, other weights");
 }
 
+/// The threads that candle's own operations would share: as many as the machine has cores, unless the variable says otherwise.
+#[tokio::test]
+async fn number_of_threads_does_not_change_the_weights() {
+    let usual = undisturbed(2_000).await;
+    for threads in ["1", "7"] {
+        let setup = Setup::new(1, 12, 2_000);
+        let set_up = |command: &mut tokio::process::Command| _ = command.env("RAYON_NUM_THREADS", threads);
+        Process::start_with(&setup.args, set_up).finish_with(0).await;
+        assert_eq!(setup.weights_hash(), usual, "{threads} threads");
+    }
+}
+
 /// Trains with a number of workers; returns the summary without the numbers that depend on their speed.
 async fn summary_of(env: &str, more: &str, workers: u32) -> Value {
     let directory = tempfile::tempdir().unwrap();

@@ -13,7 +13,8 @@ pub struct WorkerSpec {
     /// system chooses.
     #[doc(alias = "num_cpus")]
     pub cpus: u32,
-    /// GPUs reserved for it, the only ones that it sees. None for all those that its launcher sees.
+    /// GPUs reserved for it, the only ones that it sees. None for all those that its launcher sees. Its policies act on one only if
+    /// [`device`](Self::device) says so.
     #[doc(alias = "num_gpus")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
@@ -31,11 +32,10 @@ pub struct WorkerSpec {
 
 /// A text is not a valid amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is no {what}: write it like {example}")]
+#[error("'{text}' is {problem}")]
 pub struct BadAmount {
     text: String,
-    what: &'static str,
-    example: &'static str,
+    problem: &'static str,
 }
 
 impl WorkerSpec {
@@ -61,23 +61,38 @@ impl WorkerSpec {
     /// The least memory that a worker can be limited to.
     pub const MIN_MEMORY_BYTES: u64 = 1 << 20;
 
-    /// Reads an amount of memory in bytes, KiB, MiB or GiB, at least [`MIN_MEMORY_BYTES`](Self::MIN_MEMORY_BYTES): `2GiB`.
+    /// The most: more than a machine has, 1 PiB.
+    const MAX_MEMORY_BYTES: u64 = 1 << 50;
+
+    /// Reads an amount of memory in bytes, KiB, MiB, GiB or TiB, at least [`MIN_MEMORY_BYTES`](Self::MIN_MEMORY_BYTES) and at
+    /// most 1024TiB: `2GiB`.
     ///
     /// # Errors
     /// [`BadAmount`].
     pub fn parse_memory(text: &str) -> Result<u64, BadAmount> {
-        let bad =
-            || BadAmount { text: text.into(), what: "amount of memory of at least 1MiB", example: "512MiB or 2GiB" };
+        let bad = |problem| BadAmount { text: text.into(), problem };
+        let unreadable = || bad("no whole number of B, KiB, MiB, GiB or TiB: write it like 512MiB or 2GiB");
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let shift = match text.get(digits.len()..).map(str::trim) {
-            Some("" | "B") => 0,
-            Some("KiB") => 10,
-            Some("MiB") => 20,
-            Some("GiB") => 30,
-            _ => return Err(bad()),
+        let unit: u64 = match text.get(digits.len()..).map(str::trim) {
+            Some("" | "B") => 1,
+            Some("KiB") => 1 << 10,
+            Some("MiB") => 1 << 20,
+            Some("GiB") => 1 << 30,
+            Some("TiB") => 1 << 40,
+            _ => return Err(unreadable()),
         };
-        let amount: u64 = digits.parse().map_err(|_| bad())?;
-        amount.checked_mul(1 << shift).filter(|bytes| *bytes >= Self::MIN_MEMORY_BYTES).ok_or_else(bad)
+        if digits.is_empty() || digits.contains(|c: char| !c.is_ascii_digit()) {
+            return Err(unreadable());
+        }
+        // Digits that are no such number are too many.
+        let amount = digits.parse::<u64>().unwrap_or(u64::MAX);
+        match amount.saturating_mul(unit) {
+            bytes if bytes < Self::MIN_MEMORY_BYTES => Err(bad("too little memory for a worker: give it 1MiB or more")),
+            bytes if bytes > Self::MAX_MEMORY_BYTES => {
+                Err(bad("more memory than machines have: give it 1024TiB or less"))
+            }
+            bytes => Ok(bytes),
+        }
     }
 
     /// Reads a resource and its amount: `simulator=2`.
@@ -85,7 +100,7 @@ impl WorkerSpec {
     /// # Errors
     /// [`BadAmount`].
     pub fn parse_resource(text: &str) -> Result<(String, u32), BadAmount> {
-        let bad = || BadAmount { text: text.into(), what: "amount of a resource", example: "simulator=2" };
+        let bad = || BadAmount { text: text.into(), problem: "no amount of a resource: write it like simulator=2" };
         let (name, amount) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(bad)?;
         Ok((name.into(), amount.parse().map_err(|_| bad())?))
     }
@@ -100,10 +115,17 @@ mod tests {
         assert_eq!(WorkerSpec::parse_memory("2GiB"), Ok(2 << 30));
         assert_eq!(WorkerSpec::parse_memory("64 MiB"), Ok(64 << 20));
         assert_eq!(WorkerSpec::parse_memory("1048576"), Ok(1 << 20));
-        for text in ["", "GiB", "2GB", "0", "1", "1023KiB", "-1", "99999999999GiB", "1.5GiB", "ö"] {
-            let error = WorkerSpec::parse_memory(text).unwrap_err();
-            let expected = format!("'{text}' is no amount of memory of at least 1MiB: write it like 512MiB or 2GiB");
-            assert_eq!(error.to_string(), expected);
+        assert_eq!(WorkerSpec::parse_memory("1024TiB"), Ok(1 << 50));
+        let error = |text: &str| WorkerSpec::parse_memory(text).unwrap_err().to_string();
+        for text in ["", "GiB", "2GB", "999PiB", "-1", "1.5GiB", "ö"] {
+            let wanted = "no whole number of B, KiB, MiB, GiB or TiB: write it like 512MiB or 2GiB";
+            assert_eq!(error(text), format!("'{text}' is {wanted}"));
+        }
+        for text in ["0", "1", "1023KiB"] {
+            assert_eq!(error(text), format!("'{text}' is too little memory for a worker: give it 1MiB or more"));
+        }
+        for text in ["1025TiB", "99999999999GiB", "99999999999999999999TiB"] {
+            assert_eq!(error(text), format!("'{text}' is more memory than machines have: give it 1024TiB or less"));
         }
         assert_eq!(WorkerSpec::parse_resource("simulator=2"), Ok(("simulator".into(), 2)));
         for text in ["", "simulator", "=2", "simulator=", "simulator=x"] {

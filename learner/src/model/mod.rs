@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor, Var};
 use rollmesh_core::{
     ids::WeightsVersion,
     kernels::Kernels,
-    policy::{LayerKind, MASKED_LOGIT, ModelSpec},
+    policy::{MASKED_LOGIT, ModelSpec},
     weights::{self, Weights, WeightsError},
 };
 
@@ -69,7 +69,7 @@ impl ActorCritic {
     ///
     /// # Errors
     /// [`ModelError::Weights`] when a tensor is missing, [`ModelError::Layout`] when some are superfluous or the policy's
-    /// outputs do not fit the head, or the device takes no such layer.
+    /// outputs do not fit the head.
     pub(super) fn new(
         head: ActionHead,
         spec: &ModelSpec,
@@ -77,11 +77,6 @@ impl ActorCritic {
         device: &Device,
         kernels: Kernels,
     ) -> Result<Self, ModelError> {
-        let is_uneven =
-            |kind: LayerKind| matches!(kind, LayerKind::Conv { shape, .. } if shape.stride[0] != shape.stride[1]);
-        if !device.is_cpu() && spec.layers().any(|layer| is_uneven(layer.kind)) {
-            return Err(ModelError::Layout("devices take convolutions with the same stride on both sides".into()));
-        }
         let mut variables = Variables::new(weights, device, kernels);
         let [trunk, policy, value] =
             [&spec.trunk, &spec.policy, &spec.value].map(|layers| Network::new(&mut variables, layers));

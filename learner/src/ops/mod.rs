@@ -6,6 +6,8 @@
 //! learner's weights have the same bits on every machine. On a GPU candle's operations are used, and the recurrence
 //! goes through the CPU.
 
+#[cfg(test)]
+pub(super) mod candle_only;
 mod convolution;
 mod gru;
 mod layer_norm;
@@ -25,9 +27,18 @@ pub(super) use self::{
     sums::{exp, log_softmax, mean_all, sum_all, sum_last},
 };
 
+/// Whether the kernels compute with a tensor: on the CPU. Elsewhere candle's operations do.
+fn is_for_kernels(x: &Tensor) -> bool {
+    #[cfg(test)]
+    if candle_only::is_set() {
+        return false;
+    }
+    x.device().is_cpu()
+}
+
 /// Returns `x w + b` for `x` `[rows, in]`, `w` `[in, out]`, `b` `[out]`.
 pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Result<Tensor> {
-    if x.device().is_cpu() {
+    if is_for_kernels(x) {
         return x.apply_op3(w, b, Linear(kernels));
     }
     // GPUs multiply no columns of a wider matrix, such as the hidden states of a recurrence's trace.
@@ -38,7 +49,7 @@ pub(super) fn linear(x: &Tensor, w: &Tensor, b: &Tensor, kernels: Kernels) -> Re
 pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> Result<Tensor> {
     match activation {
         Activation::Linear => Ok(x.clone()),
-        _ if x.device().is_cpu() => x.contiguous()?.apply_op1(Activate(activation, kernels)),
+        _ if is_for_kernels(x) => x.contiguous()?.apply_op1(Activate(activation, kernels)),
         Activation::Tanh => x.tanh(),
         // candle's own has the slope 1 at 0, where PyTorch's and the kernels' have 0.
         Activation::Relu => x * x.detach().gt(0.0f32)?.to_dtype(x.dtype())?,
@@ -50,7 +61,7 @@ pub(super) fn activate(x: &Tensor, activation: Activation, kernels: Kernels) -> 
 
 /// Repeats numbers `[len]` as rows `[rows, len]`.
 pub(super) fn repeat(numbers: &Tensor, rows: usize) -> Result<Tensor> {
-    if numbers.device().is_cpu() {
+    if is_for_kernels(numbers) {
         numbers.contiguous()?.apply_op1(Repeat(rows))
     } else {
         numbers.broadcast_as((rows, numbers.elem_count()))

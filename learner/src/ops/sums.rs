@@ -4,19 +4,19 @@
 use candle_core::{CpuStorage, CustomOp1, D, Layout, Result, Shape, Tensor};
 use rollmesh_core::math;
 
-use super::{compute, contiguous};
+use super::{compute, contiguous, is_for_kernels};
 
 /// Partial sums.
 const LANES: usize = 16;
 
 /// Returns the sums over the last dimension.
 pub(crate) fn sum_last(x: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.contiguous()?.apply_op1(SumsOp { keeps: x.rank() - 1 }) } else { x.sum(D::Minus1) }
+    if is_for_kernels(x) { x.contiguous()?.apply_op1(SumsOp { keeps: x.rank() - 1 }) } else { x.sum(D::Minus1) }
 }
 
 /// Returns the sum of all elements, without dimension.
 pub(crate) fn sum_all(x: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.contiguous()?.apply_op1(SumsOp { keeps: 0 }) } else { x.sum_all() }
+    if is_for_kernels(x) { x.contiguous()?.apply_op1(SumsOp { keeps: 0 }) } else { x.sum_all() }
 }
 
 /// Returns the mean of all elements, without dimension.
@@ -26,12 +26,12 @@ pub(crate) fn mean_all(x: &Tensor) -> Result<Tensor> {
 
 /// Returns e to the power of every element.
 pub(crate) fn exp(x: &Tensor) -> Result<Tensor> {
-    if x.device().is_cpu() { x.contiguous()?.apply_op1(Exp) } else { x.exp() }
+    if is_for_kernels(x) { x.contiguous()?.apply_op1(Exp) } else { x.exp() }
 }
 
 /// Returns the logarithms of the probabilities that logits `[rows, values]` stand for.
 pub(crate) fn log_softmax(logits: &Tensor) -> Result<Tensor> {
-    if logits.device().is_cpu() {
+    if is_for_kernels(logits) {
         return logits.contiguous()?.apply_op1(LogSoftmax);
     }
     // The largest logit only keeps the exponentials in range; its gradient would cancel.

@@ -5,45 +5,72 @@ use rollmesh_core::{
     batch::{OBS, SampleBatch},
     column::{Column, ColumnData, ColumnKey, DType, RowShape},
     env::EnvSpaces,
-    kernels::{Kernels, nets::Activation},
-    policy::{Gradients, ModelSpec},
+    kernels::Kernels,
+    policy::Gradients,
     space::Space,
     weights::{Tensor, Weights},
 };
 
-use super::super::{test_support::*, *};
+use super::{
+    super::{test_support::*, *},
+    models::{ModelCase, model_cases},
+};
 
-/// Returns the whole loss, computed from its parts in the statistics.
-fn loss(learner: &mut Learner, batch: &SampleBatch, [vf_loss_coeff, entropy_coeff, kl_coeff]: [f64; 3]) -> f64 {
-    let stats = learner.compute_gradients(batch).unwrap().1;
-    stats.policy_loss + vf_loss_coeff * stats.vf_loss - entropy_coeff * stats.entropy + kl_coeff * stats.kl
+/// The weights of the parts of a loss in their sum.
+#[derive(Clone, Copy)]
+struct Coefficients {
+    vf_loss: f64,
+    entropy: f64,
+    kl: f64,
 }
 
-/// Compares the gradient with differences of losses along some directions, and along single weights of every tensor.
-#[track_caller]
-fn check(algorithm: impl Into<AlgorithmConfig>, action: Space, weights: &Weights, coefficients: [f64; 3]) {
-    check_model(algorithm, action, &spec_of(weights), weights, coefficients);
+impl Coefficients {
+    /// Those of [`a2c`].
+    const A2C: Self = Self { vf_loss: 0.7, entropy: 0.3, kl: 0.0 };
+    /// Those of [`ppo`].
+    const PPO: Self = Self { vf_loss: 0.7, entropy: 0.3, kl: 0.2 };
+    /// Of algorithms whose loss is the policy's alone.
+    const POLICY: Self = Self { vf_loss: 0.0, entropy: 0.0, kl: 0.0 };
+
+    /// The loss along a tensor, put together from what is said of it. The networks of values have no part in the policy's
+    /// loss: as weights of MARWIL's rows, values are constants.
+    fn loss(self, stats: &UpdateStats, tensor: &str) -> f64 {
+        let of_values = self.vf_loss * stats.vf_loss;
+        if tensor.starts_with("value") {
+            return of_values;
+        }
+        stats.policy_loss + of_values - self.entropy * stats.entropy + self.kl * stats.kl
+    }
 }
 
+/// Compares the gradient with differences of losses, for weights of perceptrons or LSTMs.
 #[track_caller]
-fn check_model(
-    algorithm: impl Into<AlgorithmConfig>,
-    action: Space,
-    spec: &ModelSpec,
-    weights: &Weights,
-    coefficients: [f64; 3],
-) {
+fn check(algorithm: impl Into<AlgorithmConfig>, action: Space, weights: &Weights, coefficients: Coefficients) {
     let batch = batch(&action);
-    let learner = Learner::new(algorithm, &spaces(3, action), spec, 1, weights, Device::Cpu, Kernels::PORTABLE);
-    let mut learner = learner.unwrap().with_old_policy(OldPolicy::Batch);
-    let (Gradients(gradients), _) = learner.compute_gradients(&batch).unwrap();
+    let learner = new_learner(algorithm, &spaces(3, action), 1, weights, Device::Cpu, Kernels::PORTABLE);
+    check_learner(learner.unwrap(), weights, &batch, "", coefficients);
+}
+
+#[track_caller]
+fn check_case(algorithm: impl Into<AlgorithmConfig>, case: &ModelCase, coefficients: Coefficients) {
+    let ModelCase { model, spaces, spec, batch } = case;
+    let weights = weights_of(spec);
+    let learner = Learner::new(algorithm, spaces, spec, 1, &weights, Device::Cpu, Kernels::PORTABLE);
+    check_learner(learner.unwrap(), &weights, batch, model, coefficients);
+}
+
+/// Compares the gradient with differences of losses along single weights of every tensor.
+#[track_caller]
+fn check_learner(learner: Learner, weights: &Weights, batch: &SampleBatch, model: &str, coefficients: Coefficients) {
+    let mut learner = learner.with_old_policy(OldPolicy::Batch);
+    let (Gradients(gradients), _) = learner.compute_gradients(batch).unwrap();
     assert_eq!(learner.weights(), weights, "computing gradients changes nothing");
 
     let mut at = |tensor: usize, element: usize, step: f32| {
         let mut tensors: Vec<Tensor> = weights.tensors().to_vec();
         tensors[tensor].values[element] += step;
         learner.set_weights(&Weights::new(weights.version(), tensors).unwrap()).unwrap();
-        loss(&mut learner, &batch, coefficients)
+        coefficients.loss(&learner.compute_gradients(batch).unwrap().1, &weights.tensors()[tensor].name)
     };
     let step = 5e-3f32;
     for (i, tensor) in gradients.tensors().iter().enumerate() {
@@ -53,7 +80,8 @@ fn check_model(
             let difference = (at(i, element, step) - at(i, element, -step)) / f64::from(2.0 * step);
             let gradient = f64::from(tensor.values[element]);
             let gap = (difference - gradient).abs();
-            assert!(gap < 1e-3 + 0.01 * gradient.abs(), "{} {element}: {gradient}, not {difference}", tensor.name);
+            let name = &tensor.name;
+            assert!(gap < 1e-3 + 0.01 * gradient.abs(), "{model} {name} {element}: {gradient}, not {difference}");
         }
     }
 }
@@ -80,57 +108,82 @@ fn ppo() -> PpoConfig {
 
 #[test]
 fn discrete_actions() {
-    check(a2c(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), [0.7, 0.3, 0.0]);
-    check(ppo(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), [0.7, 0.3, 0.2]);
+    check(a2c(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), Coefficients::A2C);
+    check(ppo(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), Coefficients::PPO);
 }
 
 #[test]
 fn discrete_actions_of_several_components() {
-    check(a2c(), Space::MultiDiscrete { nvec: vec![2, 3] }, &weights(3, &[4], 5), [0.7, 0.3, 0.0]);
+    check(a2c(), Space::MultiDiscrete { nvec: vec![2, 3] }, &weights(3, &[4], 5), Coefficients::A2C);
 }
 
 #[test]
 fn binary_actions() {
-    check(ppo(), Space::MultiBinary { n: 3 }, &weights(3, &[4], 3), [0.7, 0.3, 0.2]);
+    check(ppo(), Space::MultiBinary { n: 3 }, &weights(3, &[4], 3), Coefficients::PPO);
 }
 
 #[test]
 fn compound_actions() {
     let action = Space::Tuple(vec![Space::Discrete { n: 2 }, floats(2)]);
-    check(ppo(), action, &weights(3, &[4], 6), [0.7, 0.3, 0.2]);
+    check(ppo(), action, &weights(3, &[4], 6), Coefficients::PPO);
 }
 
 #[test]
 fn continuous_actions() {
-    check(a2c(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.0]);
-    check(ppo(), floats(2), &weights(3, &[4], 4), [0.7, 0.3, 0.2]);
+    check(a2c(), floats(2), &weights(3, &[4], 4), Coefficients::A2C);
+    check(ppo(), floats(2), &weights(3, &[4], 4), Coefficients::PPO);
 }
 
 #[test]
 fn recurrent_policies() {
-    check(a2c(), Space::Discrete { n: 3 }, &lstm_weights(3, 4, 3), [0.7, 0.3, 0.0]);
-    check(ppo(), floats(1), &lstm_weights(3, 4, 2), [0.7, 0.3, 0.2]);
+    check(a2c(), Space::Discrete { n: 3 }, &lstm_weights(3, 4, 3), Coefficients::A2C);
+    check(ppo(), floats(1), &lstm_weights(3, 4, 2), Coefficients::PPO);
 }
 
 #[test]
-fn layers_of_every_kind() {
-    let activations =
-        Activation::NAMES.map(|name| format!(r#"{{"fcnet_hiddens": [4], "fcnet_activation": "{name}"}}"#));
-    let others = [
-        r#"{"fcnet_hiddens": [4], "post_fcnet_hiddens": [3], "vf_share_layers": true}"#,
-        r#"{"fcnet_hiddens": [4], "conv_filters": [[3, [2, 1], 1], [2, [2, 1], 1]], "conv_activation": "silu"}"#,
-        r#"{"fcnet_hiddens": [3], "conv_filters": [[2, [2, 1], 1]], "use_lstm": true, "lstm_cell_size": 4}"#,
-        r#"{"fcnet_hiddens": [3], "use_gru": true, "gru_cell_size": 4}"#,
-        r#"{"fcnet_hiddens": [5, 3], "fcnet_use_layernorm": true}"#,
-    ];
-    for model in activations.iter().map(String::as_str).chain(others) {
-        let spec = ModelSpec::new(&serde_json::from_str(model).unwrap(), &[3, 1, 1], 3).unwrap();
-        check_model(a2c(), Space::Discrete { n: 3 }, &spec, &weights_of(&spec), [0.7, 0.3, 0.0]);
+fn models_of_every_kind() {
+    for case in model_cases() {
+        if case.is_continuous() {
+            check_case(ppo(), &case, Coefficients::PPO);
+        } else {
+            check_case(a2c(), &case, Coefficients::A2C);
+        }
     }
-    let spec =
-        ModelSpec::new(&serde_json::from_str(r#"{"fcnet_hiddens": [4], "free_log_std": true}"#).unwrap(), &[3], 4);
-    let spec = spec.unwrap();
-    check_model(ppo(), floats(2), &spec, &weights_of(&spec), [0.7, 0.3, 0.2]);
+}
+
+#[test]
+fn policy_gradient() {
+    let common = CommonConfig { grad_clip: None, ..PolicyGradientConfig::pg().common };
+    let pg = PolicyGradientConfig { common, ..PolicyGradientConfig::pg() };
+    check(pg, Space::Discrete { n: 5 }, &weights(3, &[4], 5), Coefficients::POLICY);
+    check(pg, floats(2), &weights(3, &[4], 4), Coefficients::POLICY);
+    check(pg, Space::Discrete { n: 3 }, &lstm_weights(3, 4, 3), Coefficients::POLICY);
+}
+
+#[test]
+fn behaviour_cloning() {
+    let common = CommonConfig { grad_clip: None, ..MarwilConfig::bc().common };
+    let bc = MarwilConfig { common, bc_logstd_coeff: 0.2, ..MarwilConfig::bc() };
+    check(bc.clone(), Space::Discrete { n: 5 }, &weights(3, &[4], 5), Coefficients::POLICY);
+    check(bc.clone(), floats(2), &weights(3, &[4], 4), Coefficients::POLICY);
+    check(bc, floats(1), &lstm_weights(3, 4, 2), Coefficients::POLICY);
+}
+
+#[test]
+fn weighted_imitation() {
+    let common = CommonConfig { vf_loss_coeff: 0.7, grad_clip: None, ..MarwilConfig::marwil().common };
+    let marwil = MarwilConfig { common, moving_average_sqd_adv_norm_start: 1.0, ..MarwilConfig::marwil() };
+    for (action, outputs) in [(Space::Discrete { n: 5 }, 5), (floats(2), 4)] {
+        let (weights, batch) = (weights(3, &[4], outputs), batch(&action));
+        let learner = new_learner(marwil.clone(), &spaces(3, action), 1, &weights, Device::Cpu, Kernels::PORTABLE);
+        check_learner(
+            learner.unwrap(),
+            &weights,
+            &batch,
+            "marwil",
+            Coefficients { vf_loss: 0.35, ..Coefficients::POLICY },
+        );
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use rollmesh_core::{
     config::Config,
+    group::JournalEntry,
     hash::run_weights_hash,
     ids::{PolicyId, WeightsVersion},
     kernels::Kernels,
@@ -11,11 +12,21 @@ use rollmesh_core::{
     worker::{Registry, RolloutWorkerBuilder},
 };
 
-/// The lists: workers that learn, and runs as `rollmesh train` executes them, with the hashes of their weights.
+/// The lists: workers that learn, runs as `rollmesh train` executes them, and journals of asynchronous ones, with the hashes of
+/// their weights.
 #[derive(serde::Deserialize)]
 pub(crate) struct Learned {
     pub(crate) runs: Vec<LearnedRun>,
     pub(crate) trains: Vec<Trained>,
+    pub(crate) journals: Vec<Journalled>,
+}
+
+/// An asynchronous run with what its journal recorded: which fragments each batch had.
+#[derive(serde::Deserialize)]
+pub(crate) struct Journalled {
+    #[serde(flatten)]
+    pub(crate) trained: Trained,
+    pub(crate) entries: Vec<JournalEntry>,
 }
 
 /// A run, and the hash of its last weights.

@@ -1,11 +1,13 @@
 //! Guarantees of all algorithms and models.
 
+mod candle;
 mod golden;
 mod gradients;
 mod imitation;
 mod inline_run;
 mod learned;
 mod learning;
+mod models;
 mod policy;
 mod same_weights;
 mod sequences;

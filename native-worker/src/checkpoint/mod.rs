@@ -30,7 +30,7 @@ use std::{
 use self::manifest::Manifest;
 pub(crate) use self::policy::{CHECKPOINTS_DIR, replace};
 pub use self::{
-    policy::{PolicyCheckpoint, PolicyCheckpointError},
+    policy::{ExportError, PolicyCheckpoint, PolicyCheckpointError},
     storage::{Disk, Storage},
 };
 

@@ -12,9 +12,11 @@ use rollmesh_core::{
     hash::{Hash128, run_weights_hash, weights_hash},
     ids::{PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
-    policy::{ModelConfig, NetPolicy, PolicyError},
-    run::{RolloutConfig, RunConfig},
-    weights::Weights,
+    policy::{ModelConfig, ModelSpec, NetPolicy, PolicyError},
+    run::{InputSource, RolloutConfig, RunConfig},
+    sampler::FragmentLayout,
+    weights::{Weights, WeightsError},
+    worker::{RolloutWorkerBuilder, SetupError},
 };
 use rollmesh_data::FileKind;
 
@@ -113,6 +115,39 @@ pub enum PolicyCheckpointError {
         /// The problem.
         reason: String,
     },
+}
+
+/// Why a policy could not be exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The run has several policies, and none was named.
+    #[error("an ONNX file holds one policy, and the run has {0}: name one with --policy")]
+    Several(String),
+    /// The run has no such policy.
+    #[error("the run has no policy '{id}', but {known}")]
+    Unknown {
+        /// The name that was given.
+        id: PolicyId,
+        /// The run's policies.
+        known: String,
+    },
+    /// The environment or the policies of the run cannot be made.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The policy's networks do not fit its spaces, or its `custom_model` is not registered.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The weights are those of other policies.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The networks cannot be encoded.
+    #[error(transparent)]
+    Onnx(#[from] OnnxError),
+}
+
+fn names(policies: &[PolicyId]) -> String {
+    policies.iter().map(PolicyId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn read_policy(bytes: &[u8], dir: &Path) -> Result<PolicyFile, PolicyCheckpointError> {
@@ -311,24 +346,46 @@ impl PolicyCheckpoint {
         Ok(self)
     }
 
-    /// Encodes the policy as an ONNX file, see [`to_onnx`].
+    /// Returns the weights of one of the run's policies, under the names of its own tensors.
     ///
     /// # Errors
-    /// As [`policy`](Self::policy), and [`PolicyError::Unsupported`] for a run of several policies and for a `custom_model` that
-    /// is not registered.
-    pub fn to_onnx(&self, registry: &Registry) -> Result<Vec<u8>, PolicyError> {
-        if self.policies != [PolicyId::DEFAULT] {
-            let ids = self.policies.iter().map(PolicyId::as_str).collect::<Vec<_>>().join(", ");
-            let wanted = "a run of one policy for ONNX".into();
-            return Err(PolicyError::Unsupported { wanted, found: format!("one of {ids}") });
+    /// [`ExportError::Unknown`], [`ExportError::Weights`].
+    pub fn weights_of(&self, id: &PolicyId) -> Result<Weights, ExportError> {
+        let unknown = || ExportError::Unknown { id: id.clone(), known: names(&self.policies) };
+        self.weights.of_policies(&self.policies)?.remove(id).ok_or_else(unknown)
+    }
+
+    /// Encodes one of the run's policies, or its only one, as an ONNX file, see [`to_onnx`].
+    ///
+    /// # Errors
+    /// [`ExportError`].
+    pub fn to_onnx(&self, registry: &Registry, id: Option<&PolicyId>) -> Result<Vec<u8>, ExportError> {
+        let id = match (id, &self.policies[..]) {
+            (Some(id), _) | (None, [id]) => id,
+            (None, several) => return Err(ExportError::Several(names(several))),
+        };
+        let weights = self.weights_of(id)?;
+        Ok(to_onnx(&self.spec(id, registry)?, &weights)?)
+    }
+
+    /// Returns the networks of one of the run's policies.
+    fn spec(&self, id: &PolicyId, registry: &Registry) -> Result<ModelSpec, ExportError> {
+        if self.policies == [PolicyId::DEFAULT] {
+            let policy = self.clone().with_models(registry)?.policy(&registry.envs, Kernels::PORTABLE)?;
+            return Ok(policy.spec().clone());
         }
-        let policy = self.clone().with_models(registry)?.policy(&registry.envs, Kernels::PORTABLE)?;
-        to_onnx(policy.spec(), &self.weights).map_err(|error| match error {
-            OnnxError::Policy(error) => error,
-            OnnxError::Weights(error) => error.into(),
-            OnnxError::Filter(error) => error.into(),
-            other => PolicyError::Failed(other.to_string()),
-        })
+        // The agents of a policy, and with them its spaces, are those of the environment also where a run has read its rows.
+        let rollout = RolloutConfig { input: InputSource::default(), ..self.run.rollout.clone() };
+        let run = RunConfig { rollout, ..self.run.clone() };
+        let layout = RolloutWorkerBuilder::new(registry.clone()).learning_parts(&run)?.layout;
+        let spaces = match &layout {
+            FragmentLayout::Lane { spaces, .. } => Some(spaces),
+            FragmentLayout::Agents(layouts) => layouts.get(id).map(|layout| &layout.spaces),
+        };
+        let unknown = || ExportError::Unknown { id: id.clone(), known: names(&self.policies) };
+        let settings = run.rollout.network_config().merged(&run.policy(id).config);
+        let model = registry.policies.models().resolved(ModelConfig::of(&settings).map_err(PolicyError::from)?)?;
+        Ok(ModelSpec::for_spaces(spaces.ok_or_else(unknown)?, &model)?)
     }
 
     /// Returns its spaces, or those that all agents of its environment share.

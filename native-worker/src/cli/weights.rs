@@ -6,6 +6,7 @@ use std::{
 };
 
 use clap::{Args, Subcommand};
+use rollmesh_core::ids::PolicyId;
 
 use super::exit::Failure;
 use crate::{
@@ -21,7 +22,8 @@ use crate::{
                         Examples:\n  \
                         rollmesh weights set runs/first edited.safetensors\n  \
                         rollmesh train --resume runs/first --max-env-steps 200000\n  \
-                        rollmesh weights export runs/first policy.onnx"
+                        rollmesh weights export runs/first policy.onnx\n  \
+                        rollmesh weights export runs/traffic cars.onnx --policy car"
 )]
 pub(super) struct WeightsArgs {
     #[command(subcommand)]
@@ -37,27 +39,35 @@ enum WeightsAction {
         /// The weights, a safetensors file
         file: PathBuf,
     },
-    /// Write the newest weights of a run to a file: all of them as safetensors, or the networks of its policy as ONNX
+    /// Write the newest weights of a run to a file: all of them as safetensors, or the networks of a policy as ONNX
     Export {
         /// Directory of the run, or of a policy
         run: PathBuf,
         /// The file to write: its name ends with .safetensors or .onnx
         file: PathBuf,
+        /// Which policy of the run to write, with the names of its own tensors [default: all, or the only one as ONNX]
+        #[arg(long, value_name = "ID")]
+        policy: Option<String>,
     },
 }
 
 pub(super) fn run(args: &WeightsArgs, registry: &Registry) -> Result<ExitCode, Failure> {
     match &args.action {
         WeightsAction::Set { run, file } => set(run, file, registry),
-        WeightsAction::Export { run, file } => export(run, file, registry),
+        WeightsAction::Export { run, file, policy } => {
+            export(run, file, policy.clone().map(PolicyId::new).as_ref(), registry)
+        }
     }
 }
 
-fn export(run: &Path, file: &Path, registry: &Registry) -> Result<ExitCode, Failure> {
+fn export(run: &Path, file: &Path, id: Option<&PolicyId>, registry: &Registry) -> Result<ExitCode, Failure> {
     let policy = PolicyCheckpoint::load(run).map_err(Failure::usage)?;
     let contents = match file.extension().and_then(|suffix| suffix.to_str()) {
-        Some("onnx") => policy.to_onnx(registry).map_err(Failure::usage)?,
-        Some("safetensors") => policy.weights.to_safetensors().map_err(Failure::usage)?,
+        Some("onnx") => policy.to_onnx(registry, id).map_err(Failure::usage)?,
+        Some("safetensors") => {
+            let weights = id.map_or_else(|| Ok(policy.weights.clone()), |id| policy.weights_of(id));
+            weights.map_err(Failure::usage)?.to_safetensors().map_err(Failure::usage)?
+        }
         _ => {
             let reason = format!("{}: the name of the file must end with .onnx or .safetensors", file.display());
             return Err(Failure::usage(reason));

@@ -16,7 +16,7 @@ pub(super) struct SpecFlags {
     worker_cpus: u32,
     /// GPUs that only this local worker sees
     ///
-    /// [default: all, shared]
+    /// Its environments may use them; its policies act there with --worker-device cuda:0 [default: all, shared]
     #[arg(long, hide_short_help = true, value_name = "N")]
     worker_gpus: Option<u32>,
     /// Where the policies of each local worker act

@@ -2,6 +2,9 @@
 
 use std::{fs, path::Path};
 
+use rollmesh_core::{ids::WeightsVersion, weights::Weights};
+use serde_json::json as object;
+
 use super::rig::Rig;
 use crate::support::{Process, json, process::Finished};
 
@@ -134,4 +137,36 @@ async fn weights_are_exported_as_safetensors_and_onnx() {
     assert!(bytes.starts_with(&[8, 8]) && bytes.windows(name.len()).any(|window| window == name));
     let output = run(2, &["weights", "export", text(&dir), "policy.pt"]).await.stderr;
     assert!(output.contains("policy.pt: the name of the file must end with .onnx or .safetensors"), "{output}");
+}
+
+#[tokio::test]
+async fn each_of_several_policies_is_exported_by_name() {
+    // Models that differ show whose tensors a file has.
+    let policy = |hidden: u32| object!({ "policy": "ppo", "config": { "model": { "fcnet_hiddens": [hidden] } } });
+    let rig = Rig::of_settings(
+        &object!({
+            "env": "MultiAgentCartPole-v1", "env_config": { "num_agents": 2 }, "policy_mapping_fn": "agent_id",
+            "policies": { "0": policy(3), "1": policy(5) },
+            "num_slots": 4, "num_envs": 4, "rollout_fragment_length": 16, "seed": 1, "stop": { "env_steps": 128 },
+        }),
+        1,
+    );
+    rig.begin().finish_with(0).await;
+    let (dir, onnx, tensors) = (rig.dir(), rig.path("policy.onnx"), rig.path("policy.safetensors"));
+    for (id, hidden) in [("0", 3), ("1", 5)] {
+        for file in [&onnx, &tensors] {
+            run(0, &["weights", "export", text(&dir), text(file), "--policy", id]).await;
+        }
+        let found = Weights::from_safetensors(&fs::read(&tensors).unwrap(), WeightsVersion(0)).unwrap();
+        assert_eq!(found.tensor("policy.0.weight").unwrap().shape, [4, hidden]);
+        // The constant of the first layer as it is in the file: its numbers, little-endian.
+        let numbers: Vec<u8> =
+            found.tensor("policy.0.weight").unwrap().values.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let bytes = fs::read(&onnx).unwrap();
+        assert!(bytes.windows(numbers.len()).any(|window| window == numbers), "{id}");
+    }
+    let output = run(2, &["weights", "export", text(&dir), text(&onnx)]).await.stderr;
+    assert!(output.contains("an ONNX file holds one policy, and the run has 0, 1: name one with --policy"), "{output}");
+    let output = run(2, &["weights", "export", text(&dir), text(&tensors), "--policy", "2"]).await.stderr;
+    assert!(output.contains("the run has no policy '2', but 0, 1"), "{output}");
 }

@@ -133,19 +133,7 @@ async fn memory(page: &Dashboard) -> u64 {
 
 /// Serves one page as its hub.
 async fn serve(listener: TcpListener, mut bursts: mpsc::Receiver<Burst>) {
-<<<<<<< HEAD
-    let (stream, _) = listener.accept().await.expect("the page connects");
-    let (mut socket, mut from_page) = accept_async(stream).await.expect("it wants a socket").split();
-    from_page.next().await.expect("it greets").expect("with a frame");
-    // The hub ignores the page's requests.
-    tokio::spawn(async move { while from_page.next().await.is_some() {} });
-    let server = "rollmesh".to_owned();
-    let welcome = Welcome { protocol: 1, peer: 1_000, resume_id: [0; 16], credit: 0, server };
-    send(&mut socket, &Message::Welcome(welcome)).await;
-    send(&mut socket, &Message::LedgerReport(LedgerReport::default())).await;
-=======
     let mut hub = MadeHub::accept(listener).await;
->>>>>>> w1
     for worker in 1..=WORKERS {
         let place = WorkerLocation { worker, host: format!("node-{}", worker % 20), launcher: "slurm".into() };
         hub.send(&Message::WorkerLocation(place)).await;
@@ -206,11 +194,3 @@ fn progress(iteration: u64) -> [Message; 2] {
         Iteration { run: 1, iteration, env_steps, wall_ms, steps_per_s, episode_return_mean, ..Iteration::default() };
     [Message::RunStatus(status), Message::Iteration(point)]
 }
-<<<<<<< HEAD
-
-async fn send(socket: &mut Socket, message: &Message) {
-    // Sending fails once the page is closed, when the test has ended.
-    let _ = socket.send(tungstenite::Message::Binary(message.encode().into())).await;
-}
-=======
->>>>>>> w1

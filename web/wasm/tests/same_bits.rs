@@ -49,6 +49,16 @@ fn runs_in_one_thread_learn_the_weights_of_train() {
     }
 }
 
+#[wasm_bindgen_test(unsupported = test)]
+fn journals_repeat_with_the_weights_of_every_other_build() {
+    for learned::Journalled { trained, entries } in learned::Learned::read().journals {
+        let run = InlineRun::replaying(1, trained.run(), &registry(), Kernels::PORTABLE, entries);
+        let mut run = run.expect("a run");
+        while run.work(7, Micros(0)).expect("work") != InlineWork::Over {}
+        assert_eq!(run.state().weights_hash().to_string(), trained.weights_hash, "{:?}", trained.config);
+    }
+}
+
 /// A module's memory never shrinks, so a run must reuse freed memory.
 #[cfg(target_family = "wasm")]
 #[wasm_bindgen_test]

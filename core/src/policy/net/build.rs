@@ -217,7 +217,8 @@ fn convolutions(model: &ModelConfig, obs_shape: &[usize]) -> Result<Vec<ConvShap
             Some(filters) => filters,
             None => {
                 let found = format!("{height}x{width}: list conv_filters as [filters, kernel, stride]");
-                return unsupported("images of 84x84, 42x42 or 10x10 for conv_filters 'auto'", found);
+                let wanted = "images of 480x640, 240x320, 96x96, 84x84, 64x64, 42x42 or 10x10 for conv_filters 'auto'";
+                return unsupported(wanted, found);
             }
         },
     };
@@ -236,11 +237,16 @@ fn convolutions(model: &ModelConfig, obs_shape: &[usize]) -> Result<Vec<ConvShap
     Ok(shapes)
 }
 
-/// Returns RLlib's filters of Atari's pictures, and those of MinAtar's (Young and Tian: "MinAtar", 2019).
+/// Returns RLlib's filters by the size of an image, but for 10x10 those of MinAtar's pictures (Young and Tian: "MinAtar", 2019).
 fn usual(height: usize, width: usize) -> Option<Vec<ConvFilter>> {
     let square = |filters, kernel, stride| ConvFilter(filters, Extent::Square(kernel), Extent::Square(stride));
+    let wide = |kernel, stride| ConvFilter(16, Extent::Sides(kernel), Extent::Sides(stride));
     match (height, width) {
+        (480, 640) => Some(vec![wide([24, 32], [14, 18]), square(32, 6, 4), square(256, 9, 1)]),
+        (240, 320) => Some(vec![wide([12, 16], [7, 9]), square(32, 6, 4), square(256, 9, 1)]),
+        (96, 96) => Some(vec![square(16, 8, 4), square(32, 4, 2), square(256, 11, 2)]),
         (84, 84) => Some(vec![square(16, 8, 4), square(32, 4, 2), square(256, 11, 1)]),
+        (64, 64) => Some([32, 64, 128, 256].map(|filters| square(filters, 4, 2)).into()),
         (42, 42) => Some(vec![square(16, 4, 2), square(32, 4, 2), square(256, 11, 1)]),
         (10, 10) => Some(vec![square(16, 3, 1)]),
         _ => None,

@@ -301,6 +301,22 @@ fn layers_are_what_the_settings_say() {
     let [trunk, policy, value] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": []}"#, &[84, 84, 4]);
     assert_eq!((trunk.as_str(), policy), ("", format!("{convolutions}, policy.0 3 linear").replace("NET", "policy")));
     assert_eq!(value, format!("{convolutions}, value.0 1 linear").replace("NET", "value"));
+    // Places of the others: all but the last are padded to as many as strides fit into the image.
+    for (image, places) in [
+        ([480, 640], [35 * 36, 9 * 9]),
+        ([240, 320], [35 * 36, 9 * 9]),
+        ([96, 96], [24 * 24, 12 * 12]),
+        ([42, 42], [21 * 21, 11 * 11]),
+    ] {
+        let [_, policy, _] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": []}"#, &[image[0], image[1], 3]);
+        let [first, second] = [places[0] * 16, places[1] * 32];
+        let convolutions = format!("policy_conv.0 {first} relu, policy_conv.1 {second} relu, policy_conv.2 256 relu");
+        assert_eq!(policy, format!("{convolutions}, policy.0 3 linear"), "{image:?}");
+    }
+    let [_, policy, _] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": []}"#, &[64, 64, 3]);
+    let outputs = [32 * 32 * 32, 16 * 16 * 64, 8 * 8 * 128, 3 * 3 * 256];
+    let convolutions: Vec<_> = outputs.iter().enumerate().map(|(i, n)| format!("policy_conv.{i} {n} relu")).collect();
+    assert_eq!(policy, format!("{}, policy.0 3 linear", convolutions.join(", ")));
     let [_, policy, _] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": [128]}"#, &[10, 10, 4]);
     assert_eq!(policy, "policy_conv.0 1024 relu, policy.0 128 tanh, policy.1 3 linear");
     let model =

@@ -356,13 +356,23 @@ const HOST: &[Setting] = &[
     row("host.device", &[Text], "Where the learner computes: cpu, cuda:N or metal.").host(),
     row("host.worker", &[Null, Group], "What each local worker needs of the machine; null: as the hub says.").host(),
     row("host.worker.cpus", &[Kind::COUNT], "CPUs of its own; 0 for wherever the system puts it.").host(),
-    row("host.worker.gpus", &[Null, Kind::COUNT], "GPUs of its own; null for all that its launcher sees.").host(),
+    row(
+        "host.worker.gpus",
+        &[Null, Kind::COUNT],
+        "GPUs of its own; null for all that its launcher sees. Policies act on the CPU unless device names one.",
+    )
+    .host(),
     row("host.worker.device", &[Null, Text], "Where it acts: cuda:N or metal; null for the CPU.").host(),
     row("host.worker.memory", &[Null, Kind::WHOLE], "Bytes that it may take for data; null for no limit.").host(),
     row("host.worker.resources", &[Map(&Kind::COUNT)], "Amount of each declared resource.").host(),
     row("host.evaluator", &[Group], "What an evaluation worker's process needs of the machine."),
     row("host.evaluator.cpus", &[Kind::COUNT], "CPUs of its own; 0 for wherever the system puts it.").host(),
-    row("host.evaluator.gpus", &[Null, Kind::COUNT], "GPUs of its own; null for all that its launcher sees.").host(),
+    row(
+        "host.evaluator.gpus",
+        &[Null, Kind::COUNT],
+        "GPUs of its own; null for all that its launcher sees. Policies act on the CPU unless device names one.",
+    )
+    .host(),
     row("host.evaluator.device", &[Null, Text], "Where it acts: cuda:N or metal; null for the CPU.").host(),
     row("host.evaluator.memory", &[Null, Kind::WHOLE], "Bytes that it may take for data; null for no limit.").host(),
     row("host.evaluator.resources", &[Map(&Kind::COUNT)], "Amount of each declared resource.").host(),
