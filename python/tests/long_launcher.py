@@ -112,10 +112,13 @@ class LocalRay(unittest.TestCase):
         self.hub = Hub()
         self.addCleanup(self.hub.stop)
 
+    def start(self, **settings: object) -> dict:
+        return cluster.up(self.hub.url, self.hub.launcher, name=self.id().rsplit(".", 1)[1], program=PROGRAM, **settings)
+
     def up(self, **settings: object) -> dict:
-        up = cluster.up(self.hub.url, self.hub.launcher, name=self.id().rsplit(".", 1)[1], program=PROGRAM, **settings)
+        launcher = self.start(**settings)
         self.hub.until_places()
-        return up
+        return launcher
 
     def status(self) -> dict:
         return cluster.status(name=self.id().rsplit(".", 1)[1])
@@ -245,7 +248,7 @@ class LocalRay(unittest.TestCase):
         operate("revoke", launcher)
         until("the end of the worker", lambda: not self.workers())
         with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
-            until("its end", lambda: self.up() and None)
+            until("its end", lambda: self.start() and None)
         self.hub.launcher = operate("create", "--role", "launcher").strip()
         self.assertEqual(self.up()["name"], name)
         self.scale(1)
