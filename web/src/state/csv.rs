@@ -38,7 +38,7 @@ impl State {
     /// Does the table have a line below its head?
     #[must_use]
     pub fn has_points(&self) -> bool {
-        self.tables().any(|(_, curves, evaluations)| curves.last().or(evaluations.last()).is_some())
+        self.tables().any(|(_, curves, evaluations)| curves.last().is_some() || evaluations.last().is_some())
     }
 
     /// The runs of the charts with their iterations and evaluations, the current one first.
