@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use rollmesh_core::{
     batch::SlotFragment,
     ids::{LeaseId, SlotId},
-    lease::{Lease, LeasedSlot, SlotSource},
-    protocol::{Inability, InabilityKind},
+    lease::{FailedStep, Lease, LeasedSlot, SlotSource},
+    protocol::{FailureKind, FragmentFailure, Inability, InabilityKind},
 };
 
-use crate::fake_rows::FakeState;
+use crate::fake_rows::{FakeState, flip_a_reward_bit, flip_a_state_bit};
 
 /// A message from a worker to the group.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub enum WorkerOutput {
     Upload(LeaseId, Vec<SlotFragment>),
     /// The worker does not work on the lease.
     Refused(LeaseId),
+    /// A fragment of the lease failed; the others continue.
+    Failed(LeaseId, FragmentFailure),
     /// Whether the worker can run the run's leases.
     Answer(Result<(), Inability>),
 }
@@ -40,6 +42,7 @@ pub struct FakeWorker {
     may_miss_leases: bool,
     sequential: bool,
     is_unable: bool,
+    is_fragile: bool,
     /// States after the slots of the latest lease.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
@@ -55,6 +58,26 @@ struct Work {
     env_steps: u64,
     /// Number of uploaded slots.
     handed: usize,
+}
+
+impl Work {
+    /// Returns the first step at which the environment of a slot fails and is not restarted.
+    fn fails_at(&self, place: usize) -> Option<FailedStep> {
+        let FakeState { slot, next, .. } = self.starts[place];
+        let (number, episode) = (u64::from(slot.0) + 3 * next.0, next.0 as u32);
+        let fails = [(4, episode, 1), (8, episode + 1, 0)].into_iter().filter(|(every, ..)| number % every == 0);
+        let mut steps = fails.map(|(_, episode, t)| FailedStep { episode, t });
+        steps.find(|step| !self.lease.slots[place].restarts.contains(step))
+    }
+
+    fn fragment(&self, place: usize, length: u32) -> SlotFragment {
+        let mut fragment = self.starts[place].fragment(self.lease.weights_version, length);
+        if !self.lease.slots[place].restarts.is_empty() {
+            flip_a_reward_bit(&mut fragment);
+            flip_a_state_bit(&mut fragment);
+        }
+        fragment
+    }
 }
 
 impl FakeWorker {
@@ -74,6 +97,13 @@ impl FakeWorker {
     #[must_use]
     pub fn unable(self) -> Self {
         Self { is_unable: true, ..self }
+    }
+
+    /// Makes the environments fail at some steps, each time that they come there. Where the lease says that they are restarted,
+    /// they continue with other rows.
+    #[must_use]
+    pub fn fragile(self) -> Self {
+        Self { is_fragile: true, ..self }
     }
 
     /// Returns the worker's answer to the announcement of the run.
@@ -149,8 +179,12 @@ impl FakeWorker {
         if done == work.handed || done < slots && !self.sequential {
             return Some(WorkerOutput::Progress(work.lease.id, work.env_steps));
         }
-        let make = |start: &FakeState| start.fragment(work.lease.weights_version, self.length);
-        let fragments: Vec<SlotFragment> = work.starts[work.handed..done].iter().map(make).collect();
+        if self.is_fragile
+            && let Some((place, step)) = (work.handed..done).find_map(|place| Some((place, work.fails_at(place)?)))
+        {
+            return Some(self.fail(place, step, "no fuel"));
+        }
+        let fragments: Vec<SlotFragment> = (work.handed..done).map(|place| work.fragment(place, self.length)).collect();
         work.handed = done;
         self.held.extend(fragments.iter().map(|fragment| (fragment.slot, FakeState::decode(&fragment.state))));
         let lease = work.lease.id;
@@ -161,6 +195,26 @@ impl FakeWorker {
             }
         }
         Some(WorkerOutput::Upload(lease, fragments))
+    }
+
+    /// Makes the environment of the first unfinished slot fail in a way in which it does not fail again.
+    pub fn fail_once(&mut self, reason: &str) -> Option<WorkerOutput> {
+        let place = self.current.as_ref()?.handed;
+        let episode = self.current.as_ref()?.starts.get(place)?.next.0 as u32;
+        Some(self.fail(place, FailedStep { episode, t: 2 }, reason))
+    }
+
+    /// Drops a slot of the current lease, and reports its failure.
+    fn fail(&mut self, place: usize, FailedStep { episode, t }: FailedStep, reason: &str) -> WorkerOutput {
+        let work = self.current.as_mut().expect("a lease");
+        let (lease, slot) = (work.lease.id, work.lease.slots.remove(place).slot);
+        work.starts.remove(place);
+        // It would begin with the state after this lease.
+        self.follow_up = None;
+        if work.handed == work.starts.len() {
+            self.current = None;
+        }
+        WorkerOutput::Failed(lease, FragmentFailure::new(FailureKind::Env, Some(slot), (episode, t), reason))
     }
 
     fn begin(&mut self, lease: Lease) {

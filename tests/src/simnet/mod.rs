@@ -98,6 +98,7 @@ impl SimNet {
         let config = GroupConfig {
             max_slots_per_lease: scenario.max_slots_per_lease,
             mode: scenario.mode,
+            restart_failed: scenario.is_fragile,
             ..GroupConfig::new(scenario.num_slots, scenario.length)
         };
         let mut net = Self {
