@@ -9,7 +9,7 @@ use rollmesh_core::{
     protocol::{FailureKind, FragmentFailure, Inability, InabilityKind},
 };
 
-use crate::fake_rows::{FakeState, flip_a_reward_bit, flip_a_state_bit};
+use crate::fake_rows::FakeState;
 
 /// A message from a worker to the group.
 #[derive(Clone, Debug)]
@@ -63,20 +63,9 @@ struct Work {
 impl Work {
     /// Returns the first step at which the environment of a slot fails and is not restarted.
     fn fails_at(&self, place: usize) -> Option<FailedStep> {
-        let FakeState { slot, next, .. } = self.starts[place];
-        let (number, episode) = (u64::from(slot.0) + 3 * next.0, next.0 as u32);
-        let fails = [(4, episode, 1), (8, episode + 1, 0)].into_iter().filter(|(every, ..)| number % every == 0);
-        let mut steps = fails.map(|(_, episode, t)| FailedStep { episode, t });
-        steps.find(|step| !self.lease.slots[place].restarts.contains(step))
-    }
-
-    fn fragment(&self, place: usize, length: u32) -> SlotFragment {
-        let mut fragment = self.starts[place].fragment(self.lease.weights_version, length);
-        if !self.lease.slots[place].restarts.is_empty() {
-            flip_a_reward_bit(&mut fragment);
-            flip_a_state_bit(&mut fragment);
-        }
-        fragment
+        let (fails, restarts) = (self.starts[place].failing_steps(), &self.lease.slots[place].restarts);
+        assert!(restarts.iter().all(|step| fails.contains(step)), "{restarts:?} of {fails:?}");
+        fails.into_iter().find(|step| !restarts.contains(step))
     }
 }
 
@@ -184,7 +173,11 @@ impl FakeWorker {
         {
             return Some(self.fail(place, step, "no fuel"));
         }
-        let fragments: Vec<SlotFragment> = (work.handed..done).map(|place| work.fragment(place, self.length)).collect();
+        let make = |start: &FakeState| match self.is_fragile {
+            true => start.fragile_fragment(work.lease.weights_version, self.length),
+            false => start.fragment(work.lease.weights_version, self.length),
+        };
+        let fragments: Vec<SlotFragment> = work.starts[work.handed..done].iter().map(make).collect();
         work.handed = done;
         self.held.extend(fragments.iter().map(|fragment| (fragment.slot, FakeState::decode(&fragment.state))));
         let lease = work.lease.id;

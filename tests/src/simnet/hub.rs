@@ -179,7 +179,6 @@ impl SimNet {
             WorkerOutput::Failed(lease, failure) => {
                 self.log(format_args!("worker {worker} fails in lease {lease}: {failure}"));
                 self.hub.group.handle_failed(worker, lease, failure, now);
-                assert_eq!(self.hub.group.fatal_failure(), None, "no failure ends the run");
             }
             WorkerOutput::Upload(lease, _) if corrupted => {
                 self.hub.group.handle_invalid(worker, lease, now);

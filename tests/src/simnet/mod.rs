@@ -176,6 +176,11 @@ impl SimNet {
             Event::BeginIteration => self.begin_iterations(),
             Event::Resume => self.hub.group.resume(self.now),
         }
+        if let Some(fatal) = self.hub.group.fatal_failure() {
+            // Five attempts may fail by chance, silent ones among them; then the user resumes the run.
+            assert!(!fatal.is_repeated, "{fatal}");
+            self.restart_hub(u64::MAX);
+        }
         self.drain();
         self.hub.check();
     }
