@@ -7,7 +7,7 @@
 //! };
 //!
 //! // The first fragment of two new slots.
-//! let slots = [0, 1].map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New });
+//! let slots = [0, 1].map(|slot| LeasedSlot::new(SlotId(slot), SlotSource::New));
 //! let lease = Lease {
 //!     id: LeaseId(1),
 //!     fragment: FragmentNo(0),
@@ -50,7 +50,7 @@ impl Lease {
     ///     id: LeaseId(id),
     ///     fragment: FragmentNo(fragment),
     ///     weights_version: WeightsVersion(0),
-    ///     slots: vec![LeasedSlot { slot: SlotId(4), source }],
+    ///     slots: vec![LeasedSlot::new(SlotId(4), source)],
     /// };
     /// let first = lease(1, 0, SlotSource::New);
     /// assert!(lease(2, 1, SlotSource::Held).is_follow_up_of(&first));
@@ -65,13 +65,57 @@ impl Lease {
     }
 }
 
-/// A slot and the source of its state.
+/// A slot, the source of its state, and what is known about its fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasedSlot {
     /// The slot.
     pub slot: SlotId,
     /// The state to continue from.
     pub source: SlotSource,
+    /// The steps at which the environment fails, ascending: its worker restarts it there, and nowhere else. Only in a run
+    /// with `restart_failed_sub_environments`.
+    pub restarts: Vec<FailedStep>,
+}
+
+impl LeasedSlot {
+    /// Creates a slot of whose fragment no failure is known.
+    #[must_use]
+    pub fn new(slot: SlotId, source: SlotSource) -> Self {
+        Self { slot, source, restarts: Vec::new() }
+    }
+}
+
+/// A step of a slot's fragment at which its environment has failed twice in the same way, on different workers if there were
+/// several: the cause is the environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FailedStep {
+    /// The episode's number within the slot.
+    pub episode: u32,
+    /// The step of the episode, counted from 0; 0 also for its reset.
+    pub t: u32,
+}
+
+impl FailedStep {
+    /// Most of them in one fragment.
+    pub const MAX: usize = 1024;
+}
+
+/// What a fragment is made from, except for the weights.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FragmentStart {
+    /// The slot's encoded state; `None` if the fragment is the slot's first.
+    pub state: Option<Vec<u8>>,
+    /// The steps at which the environment was restarted, ascending.
+    pub restarts: Vec<FailedStep>,
+}
+
+impl FragmentStart {
+    /// Returns the slot as a lease names it that makes the fragment again.
+    #[must_use]
+    pub fn leased(&self, slot: SlotId) -> LeasedSlot {
+        let source = self.state.clone().map_or(SlotSource::New, SlotSource::State);
+        LeasedSlot { slot, source, restarts: self.restarts.clone() }
+    }
 }
 
 /// The source of a leased slot's state.

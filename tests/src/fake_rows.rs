@@ -4,6 +4,7 @@ use rollmesh_core::{
     batch::{Cut, CutReason, EpisodeMetrics, OBS, REWARDS, SampleBatch, SlotFragment, TERMINATEDS},
     column::{ColumnData, RowShape},
     ids::{FragmentNo, SlotId, WeightsVersion},
+    lease::FailedStep,
 };
 
 /// Returns the next number of a SplitMix64 sequence, whose quality suffices to distinguish any two inputs.
@@ -89,6 +90,28 @@ impl FakeState {
             agents: None,
             state: after.encode(),
         }
+    }
+}
+
+impl FakeState {
+    /// Returns the steps at which a fragile environment fails in the fragment from this state.
+    #[must_use]
+    pub fn failing_steps(&self) -> Vec<FailedStep> {
+        let (number, episode) = (u64::from(self.slot.0) + 3 * self.next.0, self.next.0 as u32);
+        let fails =
+            [(4, episode, 1), (8, episode + 1, 0)].into_iter().filter(|(every, ..)| number.is_multiple_of(*every));
+        fails.map(|(_, episode, t)| FailedStep { episode, t }).collect()
+    }
+
+    /// Samples the fragment with a fragile environment, which is restarted where it fails and continues with other rows.
+    #[must_use]
+    pub fn fragile_fragment(&self, weights_version: WeightsVersion, length: u32) -> SlotFragment {
+        let mut fragment = self.fragment(weights_version, length);
+        if !self.failing_steps().is_empty() {
+            flip_a_reward_bit(&mut fragment);
+            flip_a_state_bit(&mut fragment);
+        }
+        fragment
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rollmesh_core::{
     batch::SlotFragment,
     ids::{LeaseId, SlotId},
-    lease::{Lease, LeasedSlot, SlotSource},
-    protocol::{Inability, InabilityKind},
+    lease::{FailedStep, Lease, LeasedSlot, SlotSource},
+    protocol::{FailureKind, FragmentFailure, Inability, InabilityKind},
 };
 
 use crate::fake_rows::FakeState;
@@ -20,6 +20,8 @@ pub enum WorkerOutput {
     Upload(LeaseId, Vec<SlotFragment>),
     /// The worker refuses the lease.
     Refused(LeaseId),
+    /// A fragment of the lease failed; the others continue.
+    Failed(LeaseId, FragmentFailure),
     /// Whether the worker can run the run's leases.
     Answer(Result<(), Inability>),
 }
@@ -40,6 +42,7 @@ pub struct FakeWorker {
     may_miss_leases: bool,
     sequential: bool,
     is_unable: bool,
+    is_fragile: bool,
     /// States after the slots of the latest lease.
     held: BTreeMap<SlotId, FakeState>,
     current: Option<Work>,
@@ -55,6 +58,15 @@ struct Work {
     env_steps: u64,
     /// The number of uploaded slots.
     handed: usize,
+}
+
+impl Work {
+    /// Returns the first step at which the environment of a slot fails and is not restarted.
+    fn fails_at(&self, place: usize) -> Option<FailedStep> {
+        let (fails, restarts) = (self.starts[place].failing_steps(), &self.lease.slots[place].restarts);
+        assert!(restarts.iter().all(|step| fails.contains(step)), "{restarts:?} of {fails:?}");
+        fails.into_iter().find(|step| !restarts.contains(step))
+    }
 }
 
 impl FakeWorker {
@@ -74,6 +86,13 @@ impl FakeWorker {
     #[must_use]
     pub fn unable(self) -> Self {
         Self { is_unable: true, ..self }
+    }
+
+    /// Makes the environments fail at some steps, each time that they come there. Where the lease says that they are restarted,
+    /// they continue with other rows.
+    #[must_use]
+    pub fn fragile(self) -> Self {
+        Self { is_fragile: true, ..self }
     }
 
     /// Returns the worker's answer to the announcement of the run.
@@ -149,7 +168,15 @@ impl FakeWorker {
         if done == work.handed || done < slots && !self.sequential {
             return Some(WorkerOutput::Progress(work.lease.id, work.env_steps));
         }
-        let make = |start: &FakeState| start.fragment(work.lease.weights_version, self.length);
+        if self.is_fragile
+            && let Some((place, step)) = (work.handed..done).find_map(|place| Some((place, work.fails_at(place)?)))
+        {
+            return Some(self.fail(place, step, "no fuel"));
+        }
+        let make = |start: &FakeState| match self.is_fragile {
+            true => start.fragile_fragment(work.lease.weights_version, self.length),
+            false => start.fragment(work.lease.weights_version, self.length),
+        };
         let fragments: Vec<SlotFragment> = work.starts[work.handed..done].iter().map(make).collect();
         work.handed = done;
         self.held.extend(fragments.iter().map(|fragment| (fragment.slot, FakeState::decode(&fragment.state))));
@@ -161,6 +188,26 @@ impl FakeWorker {
             }
         }
         Some(WorkerOutput::Upload(lease, fragments))
+    }
+
+    /// Makes the environment of the first unfinished slot fail in a way in which it does not fail again.
+    pub fn fail_once(&mut self, reason: &str) -> Option<WorkerOutput> {
+        let place = self.current.as_ref()?.handed;
+        let episode = self.current.as_ref()?.starts.get(place)?.next.0 as u32;
+        Some(self.fail(place, FailedStep { episode, t: 2 }, reason))
+    }
+
+    /// Drops a slot of the current lease, and reports its failure.
+    fn fail(&mut self, place: usize, FailedStep { episode, t }: FailedStep, reason: &str) -> WorkerOutput {
+        let work = self.current.as_mut().expect("a lease");
+        let (lease, slot) = (work.lease.id, work.lease.slots.remove(place).slot);
+        work.starts.remove(place);
+        // It would begin with the state after this lease.
+        self.follow_up = None;
+        if work.handed == work.starts.len() {
+            self.current = None;
+        }
+        WorkerOutput::Failed(lease, FragmentFailure::new(FailureKind::Env, Some(slot), (episode, t), reason))
     }
 
     fn begin(&mut self, lease: Lease) {

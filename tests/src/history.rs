@@ -91,13 +91,15 @@ pub struct Rules {
     num_slots: u32,
     length: u32,
     mode: SamplingMode,
+    is_fragile: bool,
 }
 
 impl Rules {
     /// Returns the rules of a scenario.
     #[must_use]
     pub fn of(scenario: &Scenario) -> Self {
-        Self { num_slots: scenario.num_slots, length: scenario.length, mode: scenario.mode }
+        let &Scenario { num_slots, length, mode, is_fragile, .. } = scenario;
+        Self { num_slots, length, mode, is_fragile }
     }
 
     fn allows(self, newest: WeightsVersion, version: WeightsVersion) -> bool {
@@ -277,10 +279,11 @@ impl Model {
         ensure!(self.rules.allows(newest, weights_version), "{what} is too old: {weights_version} under {newest}");
         let Some(state) = self.kept.slots.get_mut(slot.0 as usize) else { return Err(format!("{what}: no such slot")) };
         ensure!(state.next == number, "{what} came when {} was next", state.next);
-        ensure!(
-            *fragment == state.fragment(weights_version, self.rules.length),
-            "{what} has other rows than it must have"
-        );
+        let expected = match self.rules.is_fragile {
+            true => state.fragile_fragment(weights_version, self.rules.length),
+            false => state.fragment(weights_version, self.rules.length),
+        };
+        ensure!(*fragment == expected, "{what} has other rows than it must have");
         *state = FakeState::decode(&fragment.state);
         self.kept.order.push_back((slot, weights_version));
         self.kept.committed += self.steps(1);

@@ -65,6 +65,8 @@ pub struct Scenario {
     pub save_every: usize,
     /// The microseconds per env step of each of the first workers.
     pub workers: Vec<u64>,
+    /// Environments fail at some steps and are restarted there.
+    pub is_fragile: bool,
     /// The faults.
     pub faults: Faults,
     /// The untrusted workers; if `None`, the hub trusts all workers.
@@ -114,6 +116,8 @@ pub struct Faults {
     pub corrupted: u64,
     /// The refused leases.
     pub refused: u64,
+    /// Failures of environments that do not repeat, per thousand of the moments in which a worker works.
+    pub failed: u64,
     /// The workers that join but cannot run the leases.
     pub unable: u64,
     /// The uploads in which one bit of a reward is wrong. Chaotic scenarios have none, since an undetected
@@ -187,6 +191,7 @@ impl Scenario {
             learner_ms: 20,
             save_every: 1,
             workers: vec![100; workers],
+            is_fragile: false,
             faults: Faults::default(),
             watch: None,
         }
@@ -205,6 +210,7 @@ impl Scenario {
             delay_ms: sometimes(400),
             corrupted: sometimes(20),
             refused: sometimes(50),
+            failed: 0,
             unable: 0,
             falsification: 0,
             every_ms: sometimes(3_000),
@@ -222,9 +228,16 @@ impl Scenario {
             learner_ms: 20,
             save_every: dice.between(1, 4) as usize,
             workers: (0..workers).map(|_| 10u64.pow(dice.between(1, 4) as u32)).collect(),
+            is_fragile: false,
             faults,
             watch: None,
         }
+    }
+
+    /// Returns the same run with environments that fail, most of them in a way that repeats.
+    #[must_use]
+    pub fn fragile(self) -> Self {
+        Self { is_fragile: true, faults: Faults { failed: 5, ..self.faults }, ..self }
     }
 
     /// Returns the same run with asynchronous batches, of up to two rounds of all slots.

@@ -90,7 +90,7 @@ impl LeaseGroup {
             }
             match checked {
                 Checked::No => {
-                    let (twin, start, batch) = (twin.clone(), start.cloned(), self.batch_of(fragment));
+                    let (twin, start, batch) = (twin.clone(), start.clone(), self.batch_of(fragment));
                     is_open |= self.audits.demand(by, twin, start, batch, (worker, principal));
                 }
                 Checked::Unknown => is_open = true,
@@ -181,14 +181,16 @@ impl LeaseGroup {
             if let Some(known) = self.workers.get_mut(&worker) {
                 known.committed(env_steps, now);
             }
-            let is_held = self.leases.get(lease).is_some_and(|live| live.leaves_states);
+            let live = self.leases.get(lease);
+            let is_held = live.is_some_and(|live| live.leaves_states);
+            let restarts = live.map_or_else(Vec::new, |live| live.restarts_of(slot).to_vec());
             let (number, weights_version) = (fragment.fragment, fragment.weights_version);
-            self.record_for_audit(worker, lease, &fragment);
+            self.record_for_audit(worker, lease, &fragment, &restarts);
             if !self.config.reproducible {
                 self.ledger.abandoned_episodes += self.slots.abandoned_before(&fragment);
             }
             let principal = self.audits.principal(worker);
-            self.slots.commit(fragment, (lease, worker, principal), is_held);
+            self.slots.commit(fragment, (lease, worker, principal), restarts, is_held);
             self.clear_suspicion(slot, number);
             self.record_commit(slot, number, weights_version);
         }

@@ -32,6 +32,8 @@ pub struct GroupConfig {
     /// policies may act on [devices](crate::run::RunConfig::device_rows): two workers with the same lease may then return
     /// different fragments. In that case the group does not hedge, and tolerates more imbalance before it moves slots.
     pub reproducible: bool,
+    /// True if an environment that fails for itself is restarted, and its episode dropped; if false, it ends the run.
+    pub restart_failed: bool,
     /// False if fragments cannot be recomputed, not even from their actions: no audits.
     pub audited: bool,
 }
@@ -53,6 +55,7 @@ impl GroupConfig {
             hedge_floor: Self::HEDGE_FLOOR,
             mode: SamplingMode::Synchronous,
             reproducible: true,
+            restart_failed: false,
             audited: true,
         }
     }

@@ -1,12 +1,15 @@
 //! Failed fragments: they are granted again, to another worker if there is one.
 //!
-//! If the same slot fails twice at the same step with the same failure, the user's code is the cause, and the run cannot
-//! continue; other failures are transient, up to [`MAX_ATTEMPTS`] consecutive ones of a fragment. Only reports of trusted
-//! workers are evidence: an untrusted worker that reports a failure gets a strike, and the fragment goes to another worker.
+//! If the same slot fails twice at the same step with the same failure, the user's code is the cause: the run cannot
+//! continue, unless its failed environments are restarted. Then the fragment is granted with that step, where every worker
+//! restarts the environment and drops the episode, so it does not depend on the worker and on transient failures. Other
+//! failures are transient, up to [`MAX_ATTEMPTS`] consecutive ones of a fragment. Only reports of trusted workers are
+//! evidence: an untrusted worker that reports a failure gets a strike, and the fragment goes to another worker.
 
 use super::{End, ExpiryCause, GroupEvent, LeaseGroup, Receipt, grant::Iteration, slot_table::Slot, worker::Worker};
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
+    lease::FailedStep,
     prelude::*,
     protocol::{FailureKind, FatalFailure, FragmentFailure, MAX_ATTEMPTS, WorkerState},
     sampler::position_in,
@@ -34,7 +37,7 @@ type Unfinished = (FragmentNo, BTreeSet<SlotId>);
 #[derive(Debug)]
 struct Suspect {
     fragment: FragmentNo,
-    /// Consecutive failed attempts.
+    /// Consecutive failed attempts, since the last step was confirmed.
     attempts: u32,
     /// The worker on which it failed last.
     worker: WorkerId,
@@ -42,8 +45,43 @@ struct Suspect {
     silent: Vec<WorkerId>,
     /// The last failure that a trusted worker reported.
     last: Option<FragmentFailure>,
+    /// The steps at which the environment has failed twice in the same way, ascending: it is restarted there.
+    confirmed: Vec<FailedStep>,
     /// The slot is granted in a lease of its own.
     is_alone: bool,
+}
+
+impl Suspect {
+    fn new(fragment: FragmentNo, worker: WorkerId) -> Self {
+        let (silent, confirmed) = (Vec::new(), Vec::new());
+        Self { fragment, attempts: 0, worker, silent, last: None, confirmed, is_alone: false }
+    }
+
+    /// Records that the environment fails at this step. Returns false if it was to be restarted there, but fails nevertheless,
+    /// or if it fails at too many steps.
+    fn confirm(&mut self, step: FailedStep) -> bool {
+        match self.confirmed.binary_search(&step) {
+            Err(place) if self.confirmed.len() < FailedStep::MAX => {
+                self.confirmed.insert(place, step);
+                self.attempts = 0;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Failures {
+    /// Returns the steps of a slot's fragment at which its environment is restarted, ascending.
+    pub(super) fn restarts(&self, slot: SlotId, fragment: FragmentNo) -> &[FailedStep] {
+        let suspect = self.suspects.get(&slot).filter(|suspect| suspect.fragment == fragment);
+        suspect.map_or(&[], |suspect| &suspect.confirmed)
+    }
+
+    /// Drops what is known about a slot whose committed fragments were taken back.
+    pub(super) fn forget(&mut self, slot: SlotId) {
+        self.suspects.remove(&slot);
+    }
 }
 
 /// Evidence that a fragment has failed.
@@ -61,12 +99,16 @@ impl LeaseGroup {
     /// Handles a worker's report that one fragment of a lease failed; the lease's other slots continue. That is no strike
     /// for a trusted worker.
     ///
-    /// The fragment is granted again, in a lease of its own and to another worker if one is able. If the group concludes
-    /// that no worker can ever make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
+    /// The fragment is granted again, in a lease of its own and to another worker if one is able, and with the steps at which
+    /// its environment is [restarted](crate::lease::LeasedSlot::restarts). If the group concludes that no worker can ever
+    /// make it, it grants nothing more, see [`fatal_failure`](Self::fatal_failure).
     pub fn handle_failed(&mut self, worker: WorkerId, lease: LeaseId, failure: FragmentFailure, now: Micros) {
         self.record_contact(worker);
         let live = self.leases.of(worker, lease);
         let slot = failure.slot.filter(|_| !failure.is_together());
+        let step = failure.step();
+        let is_restarted = |slot: &SlotId| live.is_some_and(|live| live.restarts_of(*slot).contains(&step));
+        let is_restarted = slot.as_ref().is_some_and(is_restarted);
         match (slot, live.map(|live| (live.fragment, live.open.clone()))) {
             // The slots failed together, but none of them alone. Their rows are accepted as usual, maybe before this report.
             (None, _) => self.report(worker, failure),
@@ -79,8 +121,14 @@ impl LeaseGroup {
                 if self.audits.principal(worker).is_some() {
                     self.strike(worker);
                 }
-                self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
-                self.report(worker, failure);
+                // A lease that was granted before the step was confirmed fails there, which is known.
+                if is_restarted || !self.failures.restarts(slot, fragment).contains(&step) {
+                    let is_confirmed = self.suspect((worker, Evidence::Report), fragment, slot, failure.clone());
+                    match is_confirmed {
+                        true => self.report_restart(worker, failure),
+                        false => self.report(worker, failure),
+                    }
+                }
             }
             (Some(_), Some(_)) => self.strike(worker),
             // The lease is over, so its slots belong to other leases.
@@ -206,29 +254,37 @@ impl LeaseGroup {
         self.event(GroupEvent::FragmentFailed { worker, failure });
     }
 
-    /// Records that a slot's fragment has failed, or may be the one of its lease that hangs.
+    /// Reports a failure that was reported before as the environment's own. The two count as one.
+    fn report_restart(&mut self, worker: WorkerId, failure: FragmentFailure) {
+        let first = self.failures.latest.iter().rposition(|(_, known)| *known == failure);
+        first.map(|first| self.failures.latest.remove(first));
+        self.failures.count = self.failures.count.saturating_sub(1);
+        self.report(worker, failure.restarted());
+    }
+
+    /// Records that a slot's fragment has failed, or may be the one of its lease that hangs. Returns true if the environment is
+    /// restarted where it failed, from the next lease on.
     fn suspect(
         &mut self,
         (worker, evidence): (WorkerId, Evidence),
         fragment: FragmentNo,
         slot: SlotId,
         failure: FragmentFailure,
-    ) {
+    ) -> bool {
         if self.slots.is_committed(slot, fragment) {
-            return;
+            return false;
         }
         let is_trusted = self.audits.principal(worker).is_none();
         let is_located =
             matches!(evidence, Evidence::Report | Evidence::Silence { slots: 1 } | Evidence::Crash { slots: 1 });
-        let new = || Suspect { fragment, attempts: 0, worker, silent: Vec::new(), last: None, is_alone: false };
-        let suspect = self.failures.suspects.entry(slot).or_insert_with(new);
+        let suspect = self.failures.suspects.entry(slot).or_insert_with(|| Suspect::new(fragment, worker));
         if suspect.fragment != fragment {
-            *suspect = new();
+            *suspect = Suspect::new(fragment, worker);
         }
         suspect.worker = worker;
         suspect.is_alone |= is_located || suspect.attempts > 0;
         if !is_trusted {
-            return;
+            return false;
         }
         suspect.attempts += 1;
         if let Evidence::Silence { .. } = evidence {
@@ -236,10 +292,17 @@ impl LeaseGroup {
         }
         let attempts = suspect.attempts;
         let is_repeated = evidence == Evidence::Report && suspect.last.as_ref() == Some(&failure);
+        let may_restart = self.config.restart_failed && failure.kind.is_of_env();
+        if is_repeated && may_restart && suspect.confirm(failure.step()) {
+            // Another worker's lease of this fragment was granted without that restart, and may be late.
+            self.slots.compare_from(slot, self.leases.next_id());
+            return true;
+        }
         suspect.last = Some(failure.clone());
         if is_repeated || attempts >= MAX_ATTEMPTS && is_located {
             self.failures.fatal.get_or_insert(FatalFailure { failure, attempts, is_repeated });
         }
+        false
     }
 
     /// Clears the failures of a slot's fragment, since it is committed.

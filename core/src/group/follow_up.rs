@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     ids::{LeaseId, SlotId, WorkerId},
-    lease::{Lease, LeasedSlot, SlotSource},
+    lease::{Lease, SlotSource},
     prelude::*,
     protocol::WorkerState,
     time::Micros,
@@ -93,7 +93,7 @@ impl LeaseGroup {
         known.follow_up = Some(id);
         known.latest = Some(fragment);
         self.ledger.open(env_steps);
-        let slots = slots.iter().map(|&slot| LeasedSlot { slot, source: SlotSource::Held }).collect();
+        let slots = self.with_restarts(id, slots.iter().map(|&slot| (slot, SlotSource::Held)).collect());
         let lease = Lease { id, fragment, weights_version, slots };
         self.commands.push_back(GroupCommand::Grant { worker, lease });
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
-    lease::{Lease, LeasedSlot},
+    lease::{Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::WorkerState,
     time::Micros,
@@ -170,13 +170,26 @@ impl LeaseGroup {
         known.lease = Some(id);
         known.latest = Some(fragment);
         self.ledger.open(env_steps);
-        let leased = |&slot| LeasedSlot { slot, source: self.slots.lease(slot, worker, id) };
-        let slots = slots.iter().map(leased).collect();
+        let slots = slots.iter().map(|&slot| (slot, self.slots.lease(slot, worker, id))).collect();
+        let slots = self.with_restarts(id, slots);
         // With this lease the worker drops the states of the one before.
         self.slots.forget_holder(worker);
         let lease = Lease { id, fragment, weights_version, slots };
         self.commands.push_back(GroupCommand::Grant { worker, lease });
         Some(id)
+    }
+
+    /// Records where the environments of a lease's slots are restarted, and returns the slots as the lease names them.
+    pub(super) fn with_restarts(&mut self, id: LeaseId, slots: Vec<(SlotId, SlotSource)>) -> Vec<LeasedSlot> {
+        let Some(live) = self.leases.get_mut(id) else { return Vec::new() };
+        let leased = |(slot, source)| {
+            let restarts = self.failures.restarts(slot, live.fragment);
+            if !restarts.is_empty() {
+                live.restarts.insert(slot, restarts.to_vec());
+            }
+            LeasedSlot { slot, source, restarts: restarts.to_vec() }
+        };
+        slots.into_iter().map(leased).collect()
     }
 
     /// Returns when the next lease becomes overdue whose slots an idle worker could take.
@@ -194,9 +207,12 @@ impl LeaseGroup {
     }
 
     /// Returns those of them that an idle worker may be granted. A failed fragment is not granted again to the worker on
-    /// which it failed last: two failures there would count as the environment's own.
+    /// which it failed last: two failures there would count as the environment's own. Nor is one whose lease was granted
+    /// before the environment failed for the second time: the two workers would make different fragments.
     fn hedgeable<'a>(&'a self, lease: &'a LiveLease) -> impl Iterator<Item = SlotId> + 'a {
-        self.unhedged(lease).filter(|&slot| !self.is_alone(slot) || self.next_after_failure(slot).is_some())
+        let is_same = |&slot: &SlotId| self.failures.restarts(slot, lease.fragment) == lease.restarts_of(slot);
+        let may_fail = |&slot: &SlotId| !self.is_alone(slot) || self.next_after_failure(slot).is_some();
+        self.unhedged(lease).filter(is_same).filter(may_fail)
     }
 
     /// Ends leases all of whose open slots were committed by other workers. Their workers get no new lease before they have

@@ -2,6 +2,7 @@
 
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
+    lease::FailedStep,
     prelude::*,
     time::Micros,
 };
@@ -18,6 +19,8 @@ pub(super) struct LiveLease {
     pub(super) slots: Vec<SlotId>,
     /// Slots whose grant has not ended.
     pub(super) open: BTreeSet<SlotId>,
+    /// Where the environments of some of its slots are restarted.
+    pub(super) restarts: BTreeMap<SlotId, Vec<FailedStep>>,
     /// Env steps of all its slots.
     pub(super) env_steps: u64,
     /// Most env steps that its worker may have to replay before it makes new ones.
@@ -35,6 +38,11 @@ pub(super) struct LiveLease {
 }
 
 impl LiveLease {
+    /// Returns where the environment of a slot is restarted, ascending.
+    pub(super) fn restarts_of(&self, slot: SlotId) -> &[FailedStep] {
+        self.restarts.get(&slot).map_or(&[], Vec::as_slice)
+    }
+
     /// Returns true if it waits for the end of another lease. It has no deadline then and is not overdue.
     pub(super) fn is_waiting(&self) -> bool {
         self.follows.is_some()
@@ -96,6 +104,7 @@ impl LeaseTable {
             follows: None,
             slots: slots.to_vec(),
             open: slots.iter().copied().collect(),
+            restarts: BTreeMap::new(),
             env_steps,
             replays,
             reported: 0,

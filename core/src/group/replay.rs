@@ -17,7 +17,7 @@ use super::{
 use crate::{
     batch::{ACTION_LOGP, ACTIONS, SlotFragment},
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
-    lease::{Lease, LeasedSlot, SlotSource},
+    lease::{FailedStep, FragmentStart, Lease},
     policy::TakenActions,
     prelude::*,
     rng::{Purpose, Streams},
@@ -76,8 +76,8 @@ pub struct AuditTask {
     pub principal: Principal,
     /// The worker that made it.
     pub worker: WorkerId,
-    /// The slot's state before it; `None` if it is the slot's first.
-    pub start: Option<Vec<u8>>,
+    /// What it was made from.
+    pub start: FragmentStart,
     /// The committed fragment.
     pub fragment: SlotFragment,
 }
@@ -87,8 +87,7 @@ impl AuditTask {
     #[must_use]
     pub fn lease(&self) -> Lease {
         let SlotFragment { slot, fragment, weights_version, .. } = self.fragment;
-        let source = self.start.clone().map_or(SlotSource::New, SlotSource::State);
-        Lease { id: LeaseId(self.number), fragment, weights_version, slots: vec![LeasedSlot { slot, source }] }
+        Lease { id: LeaseId(self.number), fragment, weights_version, slots: vec![self.start.leased(slot)] }
     }
 
     /// Compares the recomputed fragment: it agrees if it is bit-identical, state included.
@@ -246,7 +245,7 @@ impl Audits {
         &mut self,
         (worker, lease): (WorkerId, LeaseId),
         fragment: &SlotFragment,
-        start: Option<&Vec<u8>>,
+        start: impl FnOnce() -> FragmentStart,
         batch: FragmentNo,
     ) {
         let (Some(principal), Some((policy, streams))) = (self.principal(worker), self.policy) else { return };
@@ -257,7 +256,7 @@ impl Audits {
         let mut rng = streams.at(fragment.slot, number as u32, (number >> 32) as u32, lease.0 as u16);
         let is_first = standing.committed <= u64::from(policy.first_fragments);
         if (is_first || rng.uniform_f64() < policy.share) && is_below_limits {
-            self.push((worker, principal), fragment.clone(), start.cloned(), batch);
+            self.push((worker, principal), fragment.clone(), start(), batch);
         } else {
             standing.unchecked = Some(standing.unchecked.map_or(batch, |first| first.min(batch)));
         }
@@ -273,7 +272,7 @@ impl Audits {
         &mut self,
         (worker, principal): (WorkerId, Principal),
         fragment: SlotFragment,
-        start: Option<Vec<u8>>,
+        start: FragmentStart,
         batch: FragmentNo,
         contradicted_by: (WorkerId, Option<Principal>),
     ) -> bool {
@@ -299,7 +298,7 @@ impl Audits {
         &mut self,
         (worker, principal): (WorkerId, Principal),
         fragment: SlotFragment,
-        start: Option<Vec<u8>>,
+        start: FragmentStart,
         batch: FragmentNo,
     ) -> u64 {
         let number = self.next;
@@ -307,7 +306,7 @@ impl Audits {
         let (slot, contradicted_by, contradicting) = (fragment.slot, BTreeSet::new(), BTreeSet::new());
         let pending = Pending { batch, slot, fragment: fragment.fragment, worker, contradicted_by, contradicting };
         self.principals.entry(principal).or_default().pending.insert(number, pending);
-        let states = fragment.state.len() + start.as_ref().map_or(0, Vec::len);
+        let states = fragment.state.len() + start.state.as_ref().map_or(0, Vec::len);
         let agents = fragment.agents.as_ref().map_or(0, |agents| agents.size_bytes());
         let bytes = fragment.rows.size_bytes() + fragment.final_obs.size_bytes() + agents + states;
         self.bytes += bytes;
@@ -429,12 +428,19 @@ impl LeaseGroup {
     }
 
     /// Records a fragment that is about to be committed.
-    pub(super) fn record_for_audit(&mut self, worker: WorkerId, lease: LeaseId, fragment: &SlotFragment) {
+    pub(super) fn record_for_audit(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseId,
+        fragment: &SlotFragment,
+        restarts: &[FailedStep],
+    ) {
         if self.audits.principal(worker).is_none() || !self.config.audited {
             return;
         }
         let batch = self.batch_of(fragment);
-        let start = self.slots.get(fragment.slot).and_then(|slot| slot.state());
+        let state = self.slots.get(fragment.slot).and_then(|slot| slot.state());
+        let start = || FragmentStart { state: state.cloned(), restarts: restarts.to_vec() };
         self.audits.record_commit((worker, lease), fragment, start, batch);
     }
 

@@ -4,7 +4,7 @@ use super::{replay::Principal, state::SlotMark};
 use crate::{
     batch::SlotFragment,
     ids::{FragmentNo, LeaseId, SlotId, WorkerId},
-    lease::SlotSource,
+    lease::{FailedStep, FragmentStart, SlotSource},
     prelude::*,
     sampler::position_in,
 };
@@ -33,8 +33,7 @@ pub(super) enum Checked {
 #[derive(Debug)]
 struct Queued {
     fragment: SlotFragment,
-    /// The state that it began with.
-    start: Option<Vec<u8>>,
+    start: FragmentStart,
     /// Number of leases that included it.
     asked: u32,
     /// The worker that made it and the principal, if the worker is untrusted.
@@ -46,8 +45,7 @@ struct Queued {
 pub(super) struct Untrusted<'a> {
     /// The worker that made it, and its principal.
     pub(super) by: (WorkerId, Principal),
-    /// The state that it began with.
-    pub(super) start: Option<&'a Vec<u8>>,
+    pub(super) start: &'a FragmentStart,
     pub(super) checked: Checked,
 }
 
@@ -58,7 +56,8 @@ pub(super) struct Slot {
     /// The worker that still holds this state, since it committed it in its latest lease.
     pub(super) held_by: Option<WorkerId>,
     pub(super) last_commit: Option<Commit>,
-    /// Leases below this id may build on a fragment that is no longer committed.
+    /// Leases below this id may build on a fragment that is no longer committed, or were granted before it was known where
+    /// the environment is restarted.
     rewound: LeaseId,
     /// The fragment to commit next.
     next: FragmentNo,
@@ -92,7 +91,7 @@ impl Slot {
     pub(super) fn untrusted(&self, fragment: FragmentNo) -> Option<Untrusted<'_>> {
         let mut known = self.committed.iter().chain(&self.witness);
         let found = known.find(|queued| queued.fragment.fragment == fragment)?;
-        found.by.map(|by| Untrusted { by, start: found.start.as_ref(), checked: found.checked })
+        found.by.map(|by| Untrusted { by, start: &found.start, checked: found.checked })
     }
 
     /// Returns the state that a fragment begins with, if it is kept; `None` for the first one.
@@ -101,7 +100,7 @@ impl Slot {
             return self.state.as_ref();
         }
         let mut known = self.committed.iter().chain(&self.witness);
-        known.find(|queued| queued.fragment.fragment == fragment)?.start.as_ref()
+        known.find(|queued| queued.fragment.fragment == fragment)?.start.state.as_ref()
     }
 
     /// Returns the state after the last committed fragment.
@@ -127,7 +126,7 @@ impl Slot {
     /// Returns the slot's position when the last batch was taken.
     fn mark(&self) -> SlotMark {
         match self.committed.front() {
-            Some(first) => SlotMark { next: first.fragment.fragment, state: first.start.clone() },
+            Some(first) => SlotMark { next: first.fragment.fragment, state: first.start.state.clone() },
             None => SlotMark { next: self.next, state: self.state.clone() },
         }
     }
@@ -233,18 +232,27 @@ impl SlotTable {
         u64::from(after.wrapping_sub(before).saturating_sub(fragment.episodes.len() as u32))
     }
 
-    /// Commits a fragment. `is_held` says whether the worker still holds the state at its end.
+    /// Fragments of leases below this id are no longer compared with the slot's committed ones.
+    pub(super) fn compare_from(&mut self, slot: SlotId, lease: LeaseId) {
+        if let Some(slot) = self.get_mut(slot) {
+            slot.rewound = lease;
+        }
+    }
+
+    /// Commits a fragment, whose environment was restarted at these steps. `is_held` says whether the worker still holds the
+    /// state at its end.
     pub(super) fn commit(
         &mut self,
         fragment: SlotFragment,
         (lease, worker, principal): (LeaseId, WorkerId, Option<Principal>),
+        restarts: Vec<FailedStep>,
         is_held: bool,
     ) {
         let id = fragment.slot;
         let Some(slot) = self.get_mut(id) else { return };
-        let start = slot.state.replace(fragment.state.clone());
+        let start = FragmentStart { state: slot.state.replace(fragment.state.clone()), restarts };
         let is_new_here = slot.last_commit.is_some_and(|last| last.worker != worker);
-        let opened = start.as_ref().filter(|_| is_new_here).and_then(|start| position_in(start, fragment.slot));
+        let opened = start.state.as_ref().filter(|_| is_new_here).and_then(|start| position_in(start, fragment.slot));
         let has_moved = opened.is_some_and(|(_, env_steps)| env_steps > 0);
         slot.next = FragmentNo(fragment.fragment.0 + 1);
         slot.held_by = is_held.then_some(worker);
@@ -280,7 +288,7 @@ impl SlotTable {
             let mut taken = slot.committed.split_off(first);
             let (fragments, env_steps) = (taken.len() as u32, env_steps(&taken));
             let Some(Queued { fragment, start, .. }) = taken.pop_front() else { continue };
-            slot.state = start;
+            slot.state = start.state;
             slot.next = fragment.fragment;
             slot.rewound = next_lease;
             (slot.held_by, slot.last_commit, slot.asked) = (None, None, slot.leases.len() as u32);

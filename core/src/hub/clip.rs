@@ -73,7 +73,7 @@ impl ClipJob {
     fn lease(&self) -> Lease {
         let SlotFragment { slot, fragment, weights_version, .. } = self.fragment;
         let source = self.start.clone().map_or(SlotSource::New, SlotSource::State);
-        Lease { id: LeaseId(0), fragment, weights_version, slots: vec![LeasedSlot { slot, source }] }
+        Lease { id: LeaseId(0), fragment, weights_version, slots: vec![LeasedSlot::new(slot, source)] }
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     ids::{LeaseId, SlotId},
+    lease::FailedStep,
     prelude::*,
     run::RolloutConfig,
 };
@@ -54,6 +55,11 @@ impl FailureKind {
             Self::Fragment => "fragment",
         }
     }
+
+    /// Returns true for failures that an environment may have caused, and that its restart may end.
+    pub(crate) fn is_of_env(self) -> bool {
+        matches!(self, Self::Env | Self::Panic | Self::Invalid | Self::Hang)
+    }
 }
 
 /// A failed fragment: its kind and place, and a printable message of at most 512 characters.
@@ -94,6 +100,18 @@ impl FragmentFailure {
     pub fn of_slots(kind: FailureKind, place: Option<(SlotId, (u32, u32))>, message: &str) -> Self {
         let (slot, at) = place.unzip();
         Self { is_together: true, ..Self::new(kind, slot, at.unwrap_or_default(), message) }
+    }
+
+    /// Returns the failure as the environment's own, which is restarted where it failed.
+    pub(crate) fn restarted(&self) -> Self {
+        let Self { kind, slot, episode, t, message, .. } = self;
+        let message = format!("restarted, since it has failed twice here: {message}");
+        Self::new(*kind, *slot, (*episode, *t), &message)
+    }
+
+    /// Returns the step at which it failed.
+    pub(crate) fn step(&self) -> FailedStep {
+        FailedStep { episode: self.episode, t: self.t }
     }
 
     /// Returns true if slots failed that were stepped together, so that no fragment of its slot is missing.
@@ -154,14 +172,10 @@ impl FatalFailure {
     /// Returns the text for the user of a run with these settings: the environment, the failure, and what to do.
     #[must_use]
     pub fn explain(&self, rollout: &RolloutConfig) -> String {
-        let is_of_env = matches!(
-            self.failure.kind,
-            FailureKind::Env | FailureKind::Panic | FailureKind::Invalid | FailureKind::Hang
-        );
         // Only an environment in a process of its own can be stopped in the middle of a step.
         let advice = if self.failure.kind == FailureKind::Hang && !rollout.remote_worker_envs {
             "; fix the environment, or set remote_worker_envs and restart_failed_sub_environments to drop such episodes"
-        } else if is_of_env && !rollout.restart_failed_sub_environments {
+        } else if self.failure.kind.is_of_env() && !rollout.restart_failed_sub_environments {
             "; fix the environment, or set restart_failed_sub_environments to drop such episodes"
         } else {
             ""

@@ -55,7 +55,7 @@ mod weights;
 pub use budget::Budget;
 pub use drive::drive;
 pub use episodic::{Episodic, SampleProgress};
-pub(crate) use episodic::{agent_env, agent_position};
+pub(crate) use episodic::{Restarts, agent_env, agent_position};
 pub use error::SampleError;
 pub use input::{InputReader, IoContext, NoopOutput, OutputWriter, ResumePoint, SamplerHost};
 pub use interrupt::Interrupt;

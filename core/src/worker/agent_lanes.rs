@@ -9,7 +9,7 @@ use crate::{
     ids::{FragmentNo, SlotId, WeightsVersion},
     prelude::*,
     run::RunConfig,
-    sampler::{Episodic, InputReader as _, SampleError, SamplerOptions, SlotState},
+    sampler::{Episodic, InputReader as _, Restarts, SampleError, SamplerOptions, SlotState},
 };
 
 /// Open slots sampled by [`Episodic`] in lockstep: an env step of one is an env step of all. Slots that may get out of step
@@ -68,8 +68,15 @@ impl AgentLanes {
         Ok(Self { sampler, slots, fragment: FragmentNo(0), version: WeightsVersion(0), ready, open: 0, home })
     }
 
-    pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion) {
+    /// Begins a fragment. Failures are counted by fragment, since another worker may have made the one before.
+    pub(super) fn begin(
+        &mut self,
+        fragment: FragmentNo,
+        version: WeightsVersion,
+        restarts: impl Iterator<Item = Restarts>,
+    ) {
         (self.fragment, self.version) = (fragment, version);
+        restarts.enumerate().for_each(|(env, restarts)| self.sampler.set_restarts(env, restarts));
         self.ready.fill(Ready::default());
         self.open = self.slots.len();
     }

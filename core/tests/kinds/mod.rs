@@ -136,7 +136,7 @@ fn lease_hash(mut runner: SlotRunner, num_slots: u32, fragments: u64) -> String 
     };
     for fragment in 0..fragments {
         let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
-        let leased = |slot| LeasedSlot { slot: SlotId(slot), source: source.clone() };
+        let leased = |slot| LeasedSlot::new(SlotId(slot), source.clone());
         let slots = (0..num_slots).map(leased).collect();
         let (id, weights_version) = (LeaseId(fragment), WeightsVersion(0));
         runner.begin(Lease { id, fragment: FragmentNo(fragment), weights_version, slots }).expect("a lease of its own");

@@ -98,7 +98,7 @@ fn lease(fragment: u64, slots: &[(u32, SlotSource)]) -> Lease {
         id: LeaseId(fragment),
         fragment: FragmentNo(fragment),
         weights_version: WeightsVersion(0),
-        slots: slots.iter().map(|(slot, source)| LeasedSlot { slot: SlotId(*slot), source: source.clone() }).collect(),
+        slots: slots.iter().map(|(slot, source)| LeasedSlot::new(SlotId(*slot), source.clone())).collect(),
     }
 }
 

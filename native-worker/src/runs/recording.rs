@@ -370,7 +370,7 @@ impl RecordJob {
             id: LeaseId(0),
             fragment: self.fragment,
             weights_version: self.weights.version(),
-            slots: vec![LeasedSlot { slot: SLOT, source }],
+            slots: vec![LeasedSlot::new(SLOT, source)],
         }
     }
 }

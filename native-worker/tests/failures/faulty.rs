@@ -54,7 +54,8 @@ pub(crate) fn register(registry: Registry) -> Registry {
         .with_callbacks("panicking", |_| Ok(Box::new(Panicking)))
 }
 
-/// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode; with a file `once`, only
+/// Counts its steps and its actions. `kind` says how it fails, a process that exits in each episode, and "drawn" in episodes that
+/// are drawn; with a file `once`, only
 /// the process that creates it does; with a file `host`, the process that creates it does in each episode; with `every`, every slot also fails at random, in one of `every` steps on average. `step` is another one than [`STEP`]; with
 /// `all`, all slots fail at it; with a file `armed`, they do while there is that file. With `opaque` it has no snapshot.
 #[derive(Clone)]
@@ -71,6 +72,8 @@ struct Faulty {
     sum: u32,
     /// Of all episodes.
     steps: u32,
+    /// Whether the open episode fails.
+    is_doomed: bool,
 }
 
 impl Faulty {
@@ -97,12 +100,16 @@ impl Faulty {
             t: 0,
             sum: 0,
             steps: 0,
+            is_doomed: false,
         })
     }
 
     /// Returns whether it fails in this step.
     fn fails(&self) -> bool {
         let in_each_episode = ["exit", "abort", "length"].contains(&&*self.kind) || self.host.is_some();
+        if self.kind == "drawn" {
+            return self.is_it && self.is_doomed && self.t == self.step % EPISODE;
+        }
         let at = if in_each_episode { self.t == self.step % EPISODE } else { self.steps == self.step };
         let is_due = self.is_it && at && self.armed.as_ref().is_none_or(|path| path.exists());
         let is_first =
@@ -146,8 +153,8 @@ impl Env for Faulty {
         Space::Discrete { n: 2 }
     }
 
-    fn reset(&mut self, _rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
-        (self.t, self.sum) = (0, 0);
+    fn reset(&mut self, rng: &mut Rng, obs: &mut [f32]) -> Result<(), EnvError> {
+        (self.t, self.sum, self.is_doomed) = (0, 0, rng.uniform_f64() < 0.4);
         self.show(obs);
         Ok(())
     }
@@ -162,7 +169,7 @@ impl Env for Faulty {
         match (fails, self.kind.as_str()) {
             // Two failures at the same step must not look like the same failure.
             (true, "error") if self.every.is_some() => return Err(EnvError::Failed(format!("bad luck {}", random()))),
-            (true, "error") => return Err(EnvError::Failed("no fuel".into())),
+            (true, "error" | "drawn") => return Err(EnvError::Failed("no fuel".into())),
             (true, "panic") => panic!("no brakes"),
             (true, "nan") => obs[0] = f32::NAN,
             (true, "outside") => obs[1] = 7.0,
@@ -182,17 +189,18 @@ impl Env for Faulty {
             return EnvState::Opaque;
         }
         assert!(!self.is_it || self.kind != "snapshot" || self.steps < self.step, "no memory");
-        out.extend([self.t as u8, self.sum as u8]);
+        out.extend([self.t as u8, self.sum as u8, self.is_doomed.into()]);
         out.extend(self.steps.to_le_bytes());
         EnvState::Snapshot
     }
 
     fn restore(&mut self, snapshot: &[u8], obs: &mut [f32]) -> Result<(), EnvError> {
-        let &[t, sum, a, b, c, d] = snapshot else { return Err(EnvError::BadSnapshot(snapshot.len())) };
+        let &[t, sum, is_doomed, a, b, c, d] = snapshot else { return Err(EnvError::BadSnapshot(snapshot.len())) };
         if self.is_it && self.kind == "restore" {
             return Err(EnvError::Failed("no way back".into()));
         }
         (self.t, self.sum, self.steps) = (t.into(), sum.into(), u32::from_le_bytes([a, b, c, d]));
+        self.is_doomed = is_doomed > 0;
         self.show(obs);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Runs with user code that fails.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     path::PathBuf,
     time::{Duration, Instant},
@@ -127,30 +128,36 @@ pub(crate) async fn environment_that_always_fails_ends_run_with_its_place() {
     }
 }
 
+const RESTART: [&str; 2] = ["--set", "restart_failed_sub_environments=true"];
+
 pub(crate) async fn transient_failure_leaves_no_trace_in_weights() {
-    let calm = Rig::new();
-    let (finished, _) = calm.train(0, &json!({}), &[]).await;
-    assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-    assert!(calm.summary().get("failures").is_none());
-    for fault in ["error", "panic", "nan"] {
-        for workers in [0, 2] {
-            let rig = Rig::new();
-            let config = json!({ "kind": fault, "once": rig.path("once") });
-            let (finished, _) = rig.train(workers, &config, &[]).await;
-            assert_eq!(finished.status.code(), Some(0), "{fault}, {workers} workers: {}", finished.stderr);
-            rig.check_ledger();
-            let summary = rig.summary();
-            assert_eq!(summary["weights_hash"], calm.summary()["weights_hash"], "{fault}, {workers} workers");
-            assert!(rig.path("once").exists(), "{fault}");
-            // A slow worker's fragment may have been granted to the other one, too, which did not fail and was faster.
-            let failures = summary.get("failures").map_or(1, |failures| failures["count"].as_u64().unwrap());
-            assert_eq!(failures, 1, "{summary}");
-            if workers == 0 && fault != "panic" {
-                // Its slots are stepped together, and none of them fails alone.
-                let failure = &summary["failures"]["latest"][0];
-                let found = ["slot", "episode", "t"].map(|name| &failure[name]);
-                assert_eq!(found, [&json!(SLOT), &json!(STEP / EPISODE), &json!(STEP % EPISODE)], "{failure}");
-                assert!(failure["message"].as_str().unwrap().ends_with(", but none of them alone"), "{failure}");
+    for settings in [&[][..], &RESTART] {
+        let calm = Rig::new();
+        let (finished, _) = calm.train(0, &json!({}), settings).await;
+        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        assert!(calm.summary().get("failures").is_none());
+        for fault in ["error", "panic", "nan"] {
+            for workers in [0, 2] {
+                let rig = Rig::new();
+                let config = json!({ "kind": fault, "once": rig.path("once") });
+                let (finished, _) = rig.train(workers, &config, settings).await;
+                let case = format!("{fault}, {workers} workers, {settings:?}: {}", finished.stderr);
+                assert_eq!(finished.status.code(), Some(0), "{case}");
+                rig.check_ledger();
+                let summary = rig.summary();
+                assert_eq!(summary["weights_hash"], calm.summary()["weights_hash"], "{case}");
+                assert!(rig.path("once").exists(), "{case}");
+                // A slow worker's fragment may have been granted to the other one, too, which did not fail and was faster.
+                let failures = summary.get("failures").map_or(1, |failures| failures["count"].as_u64().unwrap());
+                assert_eq!(failures, 1, "{summary}");
+                if workers == 0 {
+                    let failure = &summary["failures"]["latest"][0];
+                    let found = ["slot", "episode", "t"].map(|name| &failure[name]);
+                    assert_eq!(found, [&json!(SLOT), &json!(STEP / EPISODE), &json!(STEP % EPISODE)], "{failure}");
+                    // Its slots are stepped together, unless they may be restarted, and none of them fails alone.
+                    let is_together = failure["message"].as_str().unwrap().ends_with(", but none of them alone");
+                    assert_eq!(is_together, settings.is_empty(), "{failure}");
+                }
             }
         }
     }
@@ -259,16 +266,29 @@ pub(crate) async fn failures_of_other_user_code_end_run() {
     }
 }
 
+/// An environment that fails for itself is restarted where it does, by any worker.
 pub(crate) async fn restarted_environment_continues() {
-    let hashes = [0, 2].map(|workers| async move {
-        let rig = Rig::new();
-        let (finished, _) =
-            rig.train(workers, &kind("error"), &["--set", "restart_failed_sub_environments=true"]).await;
-        assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
-        rig.check_ledger();
-        assert!(rig.summary().get("failures").is_none(), "{}", rig.summary());
-        rig.summary()["weights_hash"].clone()
-    });
-    let [here, there] = hashes;
-    assert_eq!(here.await, there.await);
+    let in_processes = [&RESTART[..], &["--set", "remote_worker_envs=true"]].concat();
+    for (fault, settings) in [("error", &RESTART[..]), ("drawn", &RESTART), ("drawn", &in_processes)] {
+        let mut hashes = BTreeSet::new();
+        for workers in [0, 0, 1, 2, 2] {
+            let rig = Rig::new();
+            let (finished, _) = rig.train(workers, &kind(fault), settings).await;
+            assert_eq!(finished.status.code(), Some(0), "{fault}, {settings:?}: {}", finished.stderr);
+            rig.check_ledger();
+            let summary = rig.summary();
+            assert_eq!(summary["reproducible"], true, "{summary}");
+            let failures = summary["failures"]["latest"].as_array().unwrap();
+            for failure in failures {
+                assert_eq!(failure["slot"], SLOT, "{failure}");
+                let message = failure["message"].as_str().unwrap();
+                assert!(message.starts_with("restarted, since it has failed twice here: "), "{failure}");
+            }
+            let logged = finished.stderr.matches(": restarted, since it has failed twice here: ").count() as u64;
+            let count = summary["failures"]["count"].as_u64().unwrap();
+            assert!(count > 0 && logged == count, "{count}, {}", finished.stderr);
+            hashes.insert((summary["weights_hash"].to_string(), count));
+        }
+        assert_eq!(hashes.len(), 1, "{fault}, {settings:?}: {hashes:?}");
+    }
 }

@@ -97,6 +97,7 @@ impl RunSim {
             WorkerOutput::Refused(lease) => {
                 Message::LeaseRefused(LeaseRefused { lease: lease.0, reason: "no".into(), failed: None })
             }
+            WorkerOutput::Failed(lease, failure) => Message::LeaseRefused(LeaseRefused::one(lease, &failure)),
             WorkerOutput::Upload(lease, fragments) => {
                 return self.hub.core.handle_decoded(from, DecodedUpload::new(lease, fragments));
             }

@@ -176,6 +176,10 @@ impl SimNet {
                 self.hub.group.handle_refused(worker, lease, "no", now);
                 self.hub.over(lease);
             }
+            WorkerOutput::Failed(lease, failure) => {
+                self.log(format_args!("worker {worker} fails in lease {lease}: {failure}"));
+                self.hub.group.handle_failed(worker, lease, failure, now);
+            }
             WorkerOutput::Upload(lease, _) if corrupted => {
                 self.hub.group.handle_invalid(worker, lease, now);
                 self.hub.over(lease);

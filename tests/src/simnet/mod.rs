@@ -98,6 +98,7 @@ impl SimNet {
         let config = GroupConfig {
             max_slots_per_lease: scenario.max_slots_per_lease,
             mode: scenario.mode,
+            restart_failed: scenario.is_fragile,
             ..GroupConfig::new(scenario.num_slots, scenario.length)
         };
         let mut net = Self {
@@ -174,6 +175,11 @@ impl SimNet {
             Event::Lost(peer) => self.lose(peer),
             Event::BeginIteration => self.begin_iterations(),
             Event::Resume => self.hub.group.resume(self.now),
+        }
+        if let Some(fatal) = self.hub.group.fatal_failure() {
+            // Five attempts may fail by chance, silent ones among them; then the user resumes the run.
+            assert!(!fatal.is_repeated, "{fatal}");
+            self.restart_hub(u64::MAX);
         }
         self.drain();
         self.hub.check();

@@ -72,6 +72,7 @@ impl SimNet {
         let is_unable =
             self.scenario.faults.unable > 0 && self.is_chaos() && self.dice.chance(self.scenario.faults.unable);
         let machine = if is_unable { machine.unable() } else { machine };
+        let machine = if self.scenario.is_fragile { machine.fragile() } else { machine };
         let process = Process {
             machine,
             who,
@@ -111,12 +112,19 @@ impl SimNet {
     }
 
     pub(super) fn tick(&mut self, worker: Peer) {
+        let faults = &self.scenario.faults;
+        let fails = faults.failed > 0 && self.is_chaos() && self.dice.chance(faults.failed);
         let Some(process) = self.processes.get_mut(&worker) else { return };
         if process.frozen_until > self.now {
             let thaw = process.frozen_until.since(self.now);
             return self.after(thaw, Event::Tick(worker));
         }
         process.ticking = false;
+        let bad_luck = format!("bad luck at {}", self.now);
+        if let Some(said) = fails.then(|| process.machine.fail_once(&bad_luck)).flatten() {
+            self.send_to_group(worker, said);
+            return self.keep_ticking(worker);
+        }
         let clock = process.clock.read(self.now);
         let is_due = clock.since(process.reported) >= PROGRESS_INTERVAL || clock < process.reported;
         let said = process.machine.work(CHUNK).filter(|said| is_due || !matches!(said, WorkerOutput::Progress(..)));

@@ -113,6 +113,9 @@ pub trait BaseEnv: Send {
         None
     }
 
+    /// Resets the count of a sub-environment's consecutive failures, which leads to its quarantine.
+    fn forgive(&mut self, _env: usize) {}
+
     /// Returns the env steps that were taken since the last call and will be in no updates, since a reset or a restart came
     /// first. For environments that continue while their caller does something else.
     fn forgotten_steps(&mut self) -> u64 {

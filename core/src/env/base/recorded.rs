@@ -175,6 +175,10 @@ impl BaseEnv for Recorded {
         self.env.quarantine(env)
     }
 
+    fn forgive(&mut self, env: usize) {
+        self.env.forgive(env);
+    }
+
     fn forgotten_steps(&mut self) -> u64 {
         self.env.forgotten_steps()
     }

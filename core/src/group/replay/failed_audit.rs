@@ -82,6 +82,7 @@ impl LeaseGroup {
         for (slot, next, fragments, env_steps) in self.slots.drop_commits_of(principal, self.leases.next_id()) {
             dropped += fragments;
             self.ledger.take_back(env_steps);
+            self.failures.forget(slot);
             for lease in self.leases.ids(|lease| lease.fragment > next && lease.slots.contains(&slot)) {
                 self.expire(lease, ExpiryCause::Revoked);
             }

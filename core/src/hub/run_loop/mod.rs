@@ -244,6 +244,7 @@ impl RunLoop {
             max_slots_per_lease: largest_lease(&limits, num_slots),
             mode,
             reproducible: moves && !config.device_rows,
+            restart_failed: config.rollout.restart_failed_sub_environments,
             audited: moves && (!config.device_rows || parts.can_replay_actions),
             ..GroupConfig::new(num_slots, config.fragment_length())
         };

@@ -104,7 +104,7 @@ fn recurrent_fragment(mut fragment: SlotFragment) -> SlotFragment {
 }
 
 fn lease_of(fragments: &[SlotFragment]) -> Lease {
-    let slots = fragments.iter().map(|fragment| LeasedSlot { slot: fragment.slot, source: SlotSource::Held });
+    let slots = fragments.iter().map(|fragment| LeasedSlot::new(fragment.slot, SlotSource::Held));
     Lease { id: LeaseId(9), fragment: FragmentNo(5), weights_version: WeightsVersion(4), slots: slots.collect() }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
-    lease::{Lease, LeasedSlot, SlotSource},
+    lease::{FailedStep, Lease, LeasedSlot, SlotSource},
     prelude::*,
     protocol::message::LeaseGrant,
     run::RunConfig,
@@ -12,6 +12,11 @@ use crate::{
 const HELD: u8 = 0;
 const NEW: u8 = 1;
 const STATE: u8 = 2;
+/// The bit of a source that says that steps with a restart come before the slot's state: their number as a `u16`, and for each
+/// its episode and `t` as a `u32`, little-endian.
+const RESTARTS: u8 = 0x80;
+/// Bytes of a step.
+const STEP_BYTES: usize = 8;
 
 /// The reason why a grant is not a valid lease.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +57,16 @@ pub enum LeaseGrantError {
         /// The slot.
         slot: u32,
     },
+    /// The steps at which a slot's environment is restarted are incomplete, too many or not ascending, or the run restarts
+    /// none.
+    #[error(
+        "the restarts of slot {slot} are incomplete, above {max}, not ascending, or none of this run's",
+        max = FailedStep::MAX
+    )]
+    Restarts {
+        /// The slot.
+        slot: u32,
+    },
     /// Bytes of states follow that belong to no slot.
     #[error("{0} bytes of states belong to no slot")]
     ExtraStates(usize),
@@ -70,19 +85,46 @@ pub fn lease_grant(run: u32, lease: &Lease) -> LeaseGrant {
         state_ends: Vec::with_capacity(lease.slots.len()),
         states: Vec::new(),
     };
-    for LeasedSlot { slot, source } in &lease.slots {
+    for LeasedSlot { slot, source, restarts } in &lease.slots {
         grant.slots.push(slot.0);
-        grant.sources.push(match source {
+        put_restarts(&mut grant.states, restarts);
+        let source = match source {
             SlotSource::Held => HELD,
             SlotSource::New => NEW,
             SlotSource::State(state) => {
                 grant.states.extend_from_slice(state);
                 STATE
             }
-        });
+        };
+        grant.sources.push(if restarts.is_empty() { source } else { source | RESTARTS });
         grant.state_ends.push(grant.states.len() as u32);
     }
     grant
+}
+
+fn put_restarts(out: &mut Vec<u8>, restarts: &[FailedStep]) {
+    if restarts.is_empty() {
+        return;
+    }
+    // At most `FailedStep::MAX`.
+    out.extend((restarts.len() as u16).to_le_bytes());
+    for FailedStep { episode, t } in restarts {
+        out.extend([*episode, *t].map(u32::to_le_bytes).as_flattened());
+    }
+}
+
+/// Splits the steps with a restart off a slot's part of the states; `None` if they are invalid.
+fn split_restarts(part: &[u8]) -> Option<(Vec<FailedStep>, &[u8])> {
+    let (len, rest) = part.split_first_chunk()?;
+    let len = usize::from(u16::from_le_bytes(*len));
+    let (steps, state) = rest.split_at_checked(len * STEP_BYTES)?;
+    if !(1..=FailedStep::MAX).contains(&len) {
+        return None;
+    }
+    let step =
+        |[episode, t]: &[[u8; 4]; 2]| FailedStep { episode: u32::from_le_bytes(*episode), t: u32::from_le_bytes(*t) };
+    let steps: Vec<FailedStep> = steps.as_chunks().0.as_chunks().0.iter().map(step).collect();
+    steps.is_sorted_by(|a, b| a < b).then_some((steps, state))
 }
 
 /// Decodes a lease. Does not check whether the states decode, which only the sampler can.
@@ -106,16 +148,22 @@ pub fn lease(grant: &LeaseGrant, run: &RunConfig) -> Result<Lease, LeaseGrantErr
             return Err(LeaseGrantError::Slot { slot, num_slots });
         }
         let end = end as usize;
-        let state = states.get(start..end).ok_or(LeaseGrantError::State { slot })?;
+        let part = states.get(start..end).ok_or(LeaseGrantError::State { slot })?;
         start = end;
-        let source = match source_byte {
+        let (restarts, state) = match source_byte & RESTARTS {
+            0 => (Vec::new(), part),
+            _ => split_restarts(part)
+                .filter(|_| run.rollout.restart_failed_sub_environments)
+                .ok_or(LeaseGrantError::Restarts { slot })?,
+        };
+        let source = match source_byte & !RESTARTS {
             HELD if state.is_empty() => SlotSource::Held,
             NEW if state.is_empty() => SlotSource::New,
             STATE if state.len() <= SlotState::MAX_BYTES => SlotSource::State(state.to_vec()),
             HELD | NEW | STATE => return Err(LeaseGrantError::State { slot }),
             _ => return Err(LeaseGrantError::Source { slot, source_byte }),
         };
-        leased.push(LeasedSlot { slot: SlotId(slot), source });
+        leased.push(LeasedSlot { slot: SlotId(slot), source, restarts });
     }
     if start != states.len() {
         return Err(LeaseGrantError::ExtraStates(states.len() - start));
@@ -140,7 +188,7 @@ mod tests {
     }
 
     fn sample() -> Lease {
-        let slot = |slot, source| LeasedSlot { slot: SlotId(slot), source };
+        let slot = |slot, source| LeasedSlot::new(SlotId(slot), source);
         Lease {
             id: LeaseId(9),
             fragment: FragmentNo(4),
@@ -152,6 +200,34 @@ mod tests {
                 slot(15, SlotSource::State(vec![4])),
             ],
         }
+    }
+
+    #[test]
+    fn restarts_travel_before_the_states_and_invalid_ones_are_refused() {
+        let mut run = spec();
+        run.rollout.restart_failed_sub_environments = true;
+        let step = |episode, t| FailedStep { episode, t };
+        let mut restarting = sample();
+        restarting.slots[0].restarts = vec![step(0, 7), step(3, 0)];
+        restarting.slots[3].restarts = vec![step(u32::MAX, 9); 1];
+        let grant = lease_grant(1, &restarting);
+        assert_eq!(lease(&grant, &run), Ok(restarting.clone()));
+        assert_eq!(lease(&grant, &spec()), Err(LeaseGrantError::Restarts { slot: 1 }), "a run without restarts");
+        let damages: [fn(&mut LeaseGrant); 4] = [
+            |grant| grant.states[0] = 0,
+            // More than the slot's part holds.
+            |grant| grant.states[..2].fill(u8::MAX),
+            // The second step is the first one again.
+            |grant| grant.states.copy_within(2..10, 10),
+            |grant| (grant.state_ends[0], grant.states) = (1, grant.states.split_off(17)),
+        ];
+        for damage in damages {
+            let mut grant = grant.clone();
+            damage(&mut grant);
+            assert_eq!(lease(&grant, &run), Err(LeaseGrantError::Restarts { slot: 1 }));
+        }
+        restarting.slots[0].restarts = (0..=FailedStep::MAX as u32).map(|t| step(0, t)).collect();
+        assert_eq!(lease(&lease_grant(1, &restarting), &run), Err(LeaseGrantError::Restarts { slot: 1 }));
     }
 
     #[test]

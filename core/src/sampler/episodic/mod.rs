@@ -11,7 +11,10 @@ mod trajectory;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::lane::state::{agent_env, agent_position};
+pub(crate) use self::lane::{
+    Restarts,
+    state::{agent_env, agent_position},
+};
 use self::{
     inference::PolicyInference,
     lane::{EpisodeLane, Round},
@@ -248,6 +251,14 @@ impl Episodic {
     /// Returns the number of an environment's episode, and its env steps; after an error those of the lost episode.
     pub(crate) fn lane_position(&self, env: usize) -> Option<(u32, u32)> {
         self.lanes.get(env).map(EpisodeLane::position)
+    }
+
+    /// Sets where failures of an environment are tolerated from now on, until the next call, and begins to count them.
+    pub(crate) fn set_restarts(&mut self, env: usize, restarts: Restarts) {
+        self.env.forgive(env);
+        if let Some(lane) = self.lanes.get_mut(env) {
+            lane.restarts = restarts;
+        }
     }
 
     /// Draws an environment; returns false if it has no picture.

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     callbacks::{CallbackList, Callbacks as _, ObservationFn, PolicyMappingFn, WorkerInfo},
     column::DType,
-    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvStart, EnvState, InProcess, Recorded, SubEnv},
+    env::{AnyVectorEnv, BaseEnv, EnvContext, EnvError, EnvStart, EnvState, InProcess, Recorded, StepMark, SubEnv},
     filter::{FILTER_PREFIX, Filter, FilterKind},
     ids::{PolicyId, SlotId},
     kernels::Kernels,
@@ -291,6 +291,7 @@ impl RolloutWorkerBuilder {
         check_filter(run.rollout.observation_filter, &layout, &mut policies)?;
         let options = SamplerOptions {
             fragment_length: run.fragment_length(),
+            mark: Some(StepMark::default()),
             ..self.sampler_options(source.max_episode_steps(), made.clip_rewards)
         };
         Ok(RunParts { policies, layout, source, env_state, options, mapping, info })

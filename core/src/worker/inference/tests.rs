@@ -42,7 +42,7 @@ fn weights(run: &RunConfig, version: u64) -> Weights {
 fn sample(run: &RunConfig, builder: RolloutWorkerBuilder, weights: &Weights) -> Result<Vec<SlotFragment>, String> {
     let mut runner = SlotRunner::new(run, builder).map_err(|error| error.to_string())?;
     runner.set_weights(weights).unwrap();
-    let slots = (0..3).map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New }).collect();
+    let slots = (0..3).map(|slot| LeasedSlot::new(SlotId(slot), SlotSource::New)).collect();
     let lease = Lease { id: LeaseId(1), fragment: FragmentNo(0), weights_version: weights.version(), slots };
     runner.begin(lease).unwrap();
     loop {

@@ -126,9 +126,16 @@ impl RunnerError {
         }
     }
 
-    /// Returns the error of slots that were stepped together as a failure; `place` returns the episode and step of a lane.
-    pub(super) fn of_slots(self, starts: &[Start], place: impl Fn(usize) -> Option<(u32, u32)>) -> FragmentFailure {
-        let (kind, named) = (self.failure_kind(), self.place());
+    /// Returns the error of slots that were stepped together as a failure; `marked` is the step in progress, if one of them
+    /// was stepped, and `place` returns the episode and step of a lane.
+    pub(super) fn of_slots(
+        self,
+        starts: &[Start],
+        marked: Option<(SlotId, (u32, u32))>,
+        place: impl Fn(usize) -> Option<(u32, u32)>,
+    ) -> FragmentFailure {
+        let is_panic = matches!(self, Self::Panicked(_));
+        let (kind, named) = (self.failure_kind(), self.place().or_else(|| marked.filter(|_| is_panic)));
         let (lane, error) = match self {
             Self::Env(error) => {
                 let (lane, error) = error.split_lane();
@@ -136,7 +143,7 @@ impl RunnerError {
             }
             error => (None, error.to_string()),
         };
-        let known = named.or_else(|| lane.and_then(|lane| Some((starts.get(lane)?.0, place(lane)?))));
+        let known = named.or_else(|| lane.and_then(|lane| Some((starts.get(lane)?.slot, place(lane)?))));
         FragmentFailure::of_slots(kind, known, &format!("{error}, but none of them alone"))
     }
 
@@ -231,8 +238,8 @@ fn kind_of(error: &EnvError) -> FailureKind {
         | EnvError::UnknownAgent { .. } => FailureKind::Invalid,
         EnvError::BadSnapshot(_) | EnvError::NotReplayed { .. } => FailureKind::Restore,
         EnvError::Process { end: ProcessEnd::Overdue { .. }, .. } => FailureKind::Hang,
-        // No retry reconnects a client.
-        EnvError::Undriven(_) => FailureKind::Fragment,
+        // No retry reconnects a client, and the environment has used up its restarts.
+        EnvError::Undriven(_) | EnvError::GivenUp { .. } | EnvError::AllGivenUp { .. } => FailureKind::Fragment,
         _ => FailureKind::Env,
     }
 }

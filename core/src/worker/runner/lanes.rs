@@ -1,6 +1,6 @@
 //! Slots that are sampled together.
 
-use super::RunnerError;
+use super::{RunnerError, Start};
 use crate::{
     batch::SlotFragment,
     env::Frame,
@@ -21,10 +21,13 @@ pub(super) enum LeasedLanes {
 }
 
 impl LeasedLanes {
-    pub(super) fn begin(&mut self, fragment: FragmentNo, version: WeightsVersion, steps: u32) {
+    /// Begins a fragment of the slots that were opened from these starts.
+    pub(super) fn begin(&mut self, starts: &[Start], fragment: FragmentNo, version: WeightsVersion, steps: u32) {
         match self {
             Self::Lockstep(lanes) => lanes.collector.begin(fragment, version, steps),
-            Self::Agents(lanes) => lanes.begin(fragment, version),
+            Self::Agents(lanes) => {
+                lanes.begin(fragment, version, starts.iter().map(|start| start.restarts.clone()));
+            }
         }
     }
 

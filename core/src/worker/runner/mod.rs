@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     batch::SlotFragment,
-    env::EnvState,
+    env::{EnvState, StepMark},
     ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
     lease::{Lease, LeasedSlot, SlotSource},
     policy::{Input, Output, TakenActions},
     prelude::*,
     protocol::{FailureKind, FragmentFailure, convert::without_known},
     run::{ReplayMismatch, RunConfig},
-    sampler::{FragmentLayout, SampleError, position_in, set_weights},
+    sampler::{FragmentLayout, Restarts, SampleError, position_in, set_weights},
     weights::Weights,
 };
 
@@ -58,11 +58,17 @@ pub(in crate::worker) struct NetworkLens {
     pub(in crate::worker) dist_inputs: usize,
 }
 
-/// A slot with its state; `None` if it begins its first episode.
-type Start = (SlotId, Option<Vec<u8>>);
+/// A slot where its fragment begins.
+#[derive(Clone)]
+struct Start {
+    slot: SlotId,
+    /// `None` if it begins its first episode.
+    state: Option<Vec<u8>>,
+    restarts: Restarts,
+}
 
 /// Returns the episode that a slot begins with if its open one cannot move: the same one if no step of it was taken.
-fn episode_after((slot, state): &Start) -> u32 {
+fn episode_after(Start { slot, state, .. }: &Start) -> u32 {
     let position = state.as_ref().and_then(|state| position_in(state, *slot));
     position.map_or(0, |(episode, t)| episode.wrapping_add(u32::from(t > 0)))
 }
@@ -225,9 +231,18 @@ impl SlotRunner {
     /// # Errors
     /// [`RunnerError`] if the lease cannot be run here.
     pub fn begin(&mut self, lease: Lease) -> Result<(), RunnerError> {
+        self.begin_with(lease, |leased| Restarts::At(leased.restarts.clone()))
+    }
+
+    /// Begins a lease whose environments are restarted there.
+    fn begin_with(&mut self, lease: Lease, restarts: impl Fn(&LeasedSlot) -> Restarts) -> Result<(), RunnerError> {
         self.check_idle()?;
         self.check(&lease)?;
-        let starts = lease.slots.iter().map(|leased| self.start(lease.fragment, leased));
+        let start = |leased| {
+            let state = self.start(lease.fragment, leased)?;
+            Ok::<_, RunnerError>(Start { slot: leased.slot, state, restarts: restarts(leased) })
+        };
+        let starts = lease.slots.iter().map(start);
         let starts: Vec<Start> = starts.collect::<Result<_, _>>()?;
         let mut idle = core::mem::take(&mut self.lanes);
         if self.next != lease.fragment {
@@ -236,7 +251,7 @@ impl SlotRunner {
         self.states.clear();
         self.begun.clear();
         if self.parts.env_state == EnvState::Replay {
-            self.begun.extend(starts.iter().filter_map(|(slot, state)| Some((*slot, state.clone()?))));
+            self.begun.extend(starts.iter().filter_map(|start| Some((start.slot, start.state.clone()?))));
         }
         let size = self.slots_per_set(&lease);
         let sets = starts.chunks(size).zip(lease.slots.chunks(size));
@@ -306,8 +321,9 @@ impl SlotRunner {
         let Some(SlotSet { starts, stage }) = running.open.pop_front() else {
             return Advance::Working { lease, env_steps };
         };
-        let [(slot, state)] = &starts[..] else {
-            running.unexplained = Some(error.of_slots(&starts, |lane| match &stage {
+        let [Start { slot, state, .. }] = &starts[..] else {
+            let marked = self.parts.options.mark.as_ref().and_then(StepMark::position);
+            running.unexplained = Some(error.of_slots(&starts, marked, |lane| match &stage {
                 Stage::Open(lanes) => Some(lanes.failed_at(lane)),
                 Stage::Closed { .. } | Stage::Opening(_) => None,
             }));
@@ -418,7 +434,11 @@ impl SlotRunner {
         if self.weights_version() != weights.version() || lease.weights_version.0 == 0 {
             self.set_weights(weights)?;
         }
-        self.begin(lease)?;
+        match &show {
+            // Of a fragment that is shown it is not known where its environment was restarted: its caller compares the states.
+            Some(_) => self.begin_with(lease, |_| Restarts::Everywhere)?,
+            None => self.begin(lease)?,
+        }
         let mut made = Vec::new();
         loop {
             let steps = match &mut show {
@@ -509,7 +529,7 @@ impl SlotRunner {
         let stage = match lanes {
             None => Stage::Closed { gives_up: self.parts.env_state == EnvState::Opaque },
             Some(mut lanes) => {
-                lanes.begin(fragment, self.version, self.run.fragment_length());
+                lanes.begin(&starts, fragment, self.version, self.run.fragment_length());
                 Stage::Open(lanes)
             }
         };
@@ -537,22 +557,20 @@ impl SlotRunner {
             _ => Ok(None),
         });
         if let Some(mut lanes) = finished? {
-            lanes.begin(*fragment, version, run.fragment_length());
+            lanes.begin(starts, *fragment, version, run.fragment_length());
             *stage = Stage::Open(lanes);
         }
         Ok(())
     }
 
-    fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<Start, RunnerError> {
-        let slot = leased.slot;
-        let state = match &leased.source {
-            SlotSource::New => None,
-            SlotSource::State(bytes) => Some(bytes.clone()),
+    fn start(&self, fragment: FragmentNo, leased: &LeasedSlot) -> Result<Option<Vec<u8>>, RunnerError> {
+        match &leased.source {
+            SlotSource::New => Ok(None),
+            SlotSource::State(bytes) => Ok(Some(bytes.clone())),
             SlotSource::Held => {
-                let held = self.states.get(&slot).filter(|_| self.next == fragment);
-                Some(held.ok_or(RunnerError::NotHeld(slot))?.clone())
+                let held = self.states.get(&leased.slot).filter(|_| self.next == fragment);
+                Ok(Some(held.ok_or(RunnerError::NotHeld(leased.slot))?.clone()))
             }
-        };
-        Ok((slot, state))
+        }
     }
 }

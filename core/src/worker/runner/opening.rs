@@ -104,7 +104,7 @@ impl Opening {
 }
 
 fn lane_start(start: &Start, gives_up: bool) -> Result<LaneStart, RunnerError> {
-    let (slot, state) = start;
+    let Start { slot, state, .. } = start;
     match state {
         None => Ok(LaneStart { slot: *slot, state: None }),
         Some(_) if gives_up => {
@@ -116,7 +116,7 @@ fn lane_start(start: &Start, gives_up: bool) -> Result<LaneStart, RunnerError> {
 }
 
 fn slot_start(start: &Start, gives_up: bool) -> SlotStart {
-    let (slot, state) = start;
+    let Start { slot, state, .. } = start;
     SlotStart {
         slot: *slot,
         episode: if gives_up { episode_after(start) } else { 0 },

@@ -50,7 +50,7 @@ fn weights(version: u64) -> Weights {
 }
 
 fn lease(id: u64, fragment: u64, version: u64, slots: &[(u32, SlotSource)]) -> Lease {
-    let slots = slots.iter().map(|(slot, source)| LeasedSlot { slot: SlotId(*slot), source: source.clone() });
+    let slots = slots.iter().map(|(slot, source)| LeasedSlot::new(SlotId(*slot), source.clone()));
     let (fragment, weights_version) = (FragmentNo(fragment), WeightsVersion(version));
     Lease { id: LeaseId(id), fragment, weights_version, slots: slots.collect() }
 }

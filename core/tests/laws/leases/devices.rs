@@ -6,7 +6,7 @@ use rollmesh_core::{
     group::{AuditTask, Principal, Verdict},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion, WorkerId},
     kernels::Kernels,
-    lease::{Lease, LeasedSlot, SlotSource},
+    lease::{FragmentStart, Lease, LeasedSlot, SlotSource},
     policy::{Forward, ForwardFactory, Input, NetPolicy, Output, Policy, PolicyContext, PolicyError},
     run::RunConfig,
     sampler::SlotState,
@@ -76,7 +76,7 @@ fn sampled_with(run: &RunConfig, weights: &Weights) -> Vec<SlotFragment> {
     let mut runner = SlotRunner::new(run, builder(true)).unwrap();
     runner.set_weights(weights).unwrap();
     let fragments = [SlotSource::New, SlotSource::Held].into_iter().zip(0..).map(|(source, number)| {
-        let slots = (0..2).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() }).collect();
+        let slots = (0..2).map(|slot| LeasedSlot::new(SlotId(slot), source.clone())).collect();
         let id = LeaseId(number + 1);
         runner.begin(Lease { id, fragment: FragmentNo(number), weights_version: WeightsVersion(0), slots }).unwrap();
         let Advance::Done { mut fragments, .. } = runner.advance(u32::MAX) else { panic!("all steps were allowed") };
@@ -87,7 +87,7 @@ fn sampled_with(run: &RunConfig, weights: &Weights) -> Vec<SlotFragment> {
 
 /// Replays the second of two fragments by the kernels.
 fn audit(run: &RunConfig, first: &SlotFragment, second: SlotFragment, weights: &Weights) -> (Verdict, Verdict) {
-    let start = Some(first.state.clone());
+    let start = FragmentStart { state: Some(first.state.clone()), ..FragmentStart::default() };
     let task = AuditTask { number: 1, principal: Principal(1), worker: WorkerId(1), start, fragment: second };
     let mut runner = SlotRunner::new(run, builder(false)).unwrap();
     let replayed = runner.replay_actions(task.lease(), weights, task.actions().unwrap()).unwrap();

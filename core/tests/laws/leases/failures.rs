@@ -3,8 +3,8 @@
 use rollmesh_core::{
     batch::{EPS_ID, SlotFragment, T},
     env::{Env, EnvError, EnvSpec, EnvState, Moment, Rng, RowsMut, RowsRef, Step, Vectorized},
-    ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
-    lease::{Lease, LeasedSlot, SlotSource},
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    lease::{FailedStep, Lease, LeasedSlot, SlotSource},
     policy::{ActionInput, ActionOutput, Policy, PolicyError, PolicySpec},
     protocol::{FailureKind, FragmentFailure},
     run::{ReplayMismatch, RunConfig},
@@ -16,7 +16,8 @@ use rollmesh_core::{
 const SLOTS: u32 = 4;
 const LENGTH: u32 = 8;
 
-/// Ends its episodes after six steps. In slot 2 it does something else in the fourth step of its second episode.
+/// Ends its episodes after six steps. In slot 2 it does something else in the fourth step of its second episode, or fails in the
+/// first or the fourth step of each one.
 #[derive(Clone, Debug)]
 struct Fragile {
     fault: &'static str,
@@ -52,6 +53,9 @@ impl Env for Fragile {
     fn step(&mut self, action: &[i64], _rng: &mut Rng, obs: &mut [f32]) -> Result<Step, EnvError> {
         let is_large = (self.slot, self.episode, self.fault) == (2, 2, "large");
         let fault = if (self.slot, self.episode, self.t) == (2, 2, 3) { self.fault } else { "" };
+        if self.slot == 2 && [("first", 0), ("fourth", 3)].contains(&(self.fault, self.t)) {
+            return Err(EnvError::Failed("no fuel".into()));
+        }
         self.t += 1;
         self.observe(obs);
         let mut reward = if is_large { 3e38 } else { action[0] as f64 };
@@ -194,7 +198,7 @@ fn run(runner: &mut SlotRunner, fragment: u64, moved: &[(u32, Vec<u8>)]) -> (Vec
         None if fragment == 0 => SlotSource::New,
         None => SlotSource::Held,
     };
-    let slots = (0..SLOTS).map(|slot| LeasedSlot { slot: SlotId(slot), source: source(slot) }).collect();
+    let slots = (0..SLOTS).map(|slot| LeasedSlot::new(SlotId(slot), source(slot))).collect();
     let (id, fragment) = (LeaseId(fragment), FragmentNo(fragment));
     runner.begin(Lease { id, fragment, weights_version: WeightsVersion(0), slots }).unwrap();
     let (mut made, mut failures) = (Vec::new(), Vec::new());
@@ -237,6 +241,76 @@ fn failed_fragment_is_located_and_other_slots_have_the_rows_of_a_calm_run() {
         // Its worker holds the other states.
         let (third, _) = run(&mut calm, 2, &[]);
         assert_eq!(run(&mut faulty, 2, &[(2, lost.state)]), (third, Vec::new()), "{fault}");
+    }
+}
+
+const RESTART: &str = r#"{"restart_failed_sub_environments": true}"#;
+
+/// Returns the lease of a fragment of slot 2, whose environment is restarted at these steps.
+fn lease_of_two(fragment: u64, source: SlotSource, restarts: &[(u32, u32)]) -> Lease {
+    let restarts = restarts.iter().map(|&(episode, t)| FailedStep { episode, t }).collect();
+    let slots = vec![LeasedSlot { slot: SlotId(2), source, restarts }];
+    Lease { id: LeaseId(fragment), fragment: FragmentNo(fragment), weights_version: WeightsVersion(0), slots }
+}
+
+/// Makes that fragment. A failure is said to be of this kind, at this step.
+fn made_of_two(runner: &mut SlotRunner, lease: Lease) -> Result<SlotFragment, (FailureKind, (u32, u32))> {
+    runner.begin(lease).unwrap();
+    let mut failed = Ok(());
+    loop {
+        match runner.advance(3) {
+            Advance::Working { .. } => {}
+            Advance::Failed { failure, .. } => failed = Err((failure.kind, (failure.episode, failure.t))),
+            Advance::Done { mut fragments, .. } => return failed.map(|()| fragments.remove(0)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn environment_is_restarted_at_the_steps_of_the_lease_and_fails_its_fragment_elsewhere() {
+    for (fault, kind) in [("error", FailureKind::Env), ("nan", FailureKind::Invalid)] {
+        let runner = || runner_with(fault, Some("moody"), RESTART);
+        let mut stays = runner();
+        let first = made_of_two(&mut stays, lease_of_two(0, SlotSource::New, &[])).unwrap();
+        // The second fragment begins with the third step of the second episode.
+        let second = |restarts| lease_of_two(1, SlotSource::State(first.state.clone()), restarts);
+        for restarts in [&[][..], &[(1, 2), (2, 3)]] {
+            assert_eq!(made_of_two(&mut runner(), second(restarts)), Err((kind, (1, 3))), "{fault}");
+        }
+        let made = made_of_two(&mut stays, lease_of_two(1, SlotSource::Held, &[(1, 3)])).unwrap();
+        let rows = &made.agents.as_ref().unwrap().policy_batches[&PolicyId::DEFAULT];
+        let episodes: Vec<i64> = rows.get(EPS_ID).unwrap().iter().map(|id| id & 0xffff_ffff).collect();
+        assert_eq!(episodes, [2, 2, 2, 2, 2, 2, 3, 3], "the episode is dropped");
+        assert_eq!(made_of_two(&mut runner(), second(&[(1, 3), (9, 9)])).as_ref(), Ok(&made));
+        // Of a fragment that is drawn it is not known where its environment was restarted.
+        let weights = Weights::new(WeightsVersion(0), Vec::new()).unwrap();
+        assert_eq!(runner().replay_shown(second(&[]), &weights, &mut |_, _| {}), Ok(vec![made.clone()]));
+        assert_eq!(runner().replay(second(&[(1, 3)]), &weights), Ok(vec![made]));
+        assert!(runner().replay(second(&[]), &weights).is_err());
+    }
+}
+
+#[test]
+fn environment_is_given_up_after_five_failures_in_a_row_in_one_fragment() {
+    for (known, kind, failed) in [(0, FailureKind::Env, 0), (3, FailureKind::Env, 3), (4, FailureKind::Fragment, 4)] {
+        for known in if known == 4 { known..7 } else { known..known + 1 } {
+            let restarts: Vec<(u32, u32)> = (0..known).map(|episode| (episode, 0)).collect();
+            let made =
+                made_of_two(&mut runner_with("first", None, RESTART), lease_of_two(0, SlotSource::New, &restarts));
+            assert_eq!(made, Err((kind, (failed, 0))), "{known}");
+        }
+    }
+    // Failures before do not count: another worker may have made those fragments.
+    let settings = r#"{"restart_failed_sub_environments": true, "rollout_fragment_length": 2}"#;
+    let mut stays = runner_with("fourth", Some("moody"), settings);
+    let mut last = made_of_two(&mut stays, lease_of_two(0, SlotSource::New, &[])).unwrap();
+    for fragment in 1..8 {
+        let restarts = [(fragment as u32 - 1, 3)];
+        let held = made_of_two(&mut stays, lease_of_two(fragment, SlotSource::Held, &restarts));
+        let moved = lease_of_two(fragment, SlotSource::State(last.state), &restarts);
+        assert_eq!(made_of_two(&mut runner_with("fourth", Some("moody"), settings), moved), held);
+        last = held.unwrap();
     }
 }
 
@@ -357,7 +431,7 @@ fn sums(state: EnvState) -> SlotRunner {
 
 /// Returns the fragments of a lease, and its progress reports, of at most three steps at a time.
 fn made(runner: &mut SlotRunner, fragment: u64, sources: [SlotSource; 2]) -> (Vec<SlotFragment>, Vec<u64>) {
-    let slots = (0..).map(SlotId).zip(sources).map(|(slot, source)| LeasedSlot { slot, source }).collect();
+    let slots = (0..).map(SlotId).zip(sources).map(|(slot, source)| LeasedSlot::new(slot, source)).collect();
     let (id, fragment) = (LeaseId(fragment), FragmentNo(fragment));
     runner.begin(Lease { id, fragment, weights_version: WeightsVersion(0), slots }).unwrap();
     let (mut made, mut progress) = (Vec::new(), Vec::new());
@@ -438,7 +512,7 @@ fn open_episode_whose_actions_are_too_many_needs_snapshot_or_horizon() {
     let mut runner = runner_of(&endless(None)).unwrap();
     let (mut fragment, mut source) = (0, SlotSource::New);
     let failure = loop {
-        let slots = vec![LeasedSlot { slot: SlotId(0), source }];
+        let slots = vec![LeasedSlot::new(SlotId(0), source)];
         let (id, number) = (LeaseId(fragment), FragmentNo(fragment));
         runner.begin(Lease { id, fragment: number, weights_version: WeightsVersion(0), slots }).unwrap();
         match runner.advance(u32::MAX) {

@@ -282,7 +282,7 @@ fn workers_in_other_processes_make_the_rows_of_this_one() {
         .fcnet_hiddens(&[8])
         .env_config(SETTINGS.parse().unwrap());
     let mut runner = SlotRunner::new(&run, RolloutWorkerBuilder::new(rollmesh_example_own_env::registry())).unwrap();
-    let slots = (0..8).map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New }).collect();
+    let slots = (0..8).map(|slot| LeasedSlot::new(SlotId(slot), SlotSource::New)).collect();
     let (id, fragment, weights_version) = (LeaseId(0), FragmentNo(0), WeightsVersion(0));
     runner.begin(Lease { id, fragment, weights_version, slots }).unwrap();
     let Advance::Done { fragments, .. } = runner.advance(u32::MAX) else { panic!("the lease is done") };

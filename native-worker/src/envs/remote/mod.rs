@@ -319,6 +319,10 @@ impl BaseEnv for RemoteBaseEnv {
         self.health.quarantine(env)
     }
 
+    fn forgive(&mut self, env: usize) {
+        self.health.lift(env);
+    }
+
     fn forgotten_steps(&mut self) -> u64 {
         std::mem::take(&mut self.forgotten)
     }

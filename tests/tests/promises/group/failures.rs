@@ -3,15 +3,18 @@
 use rollmesh_core::{
     batch::SlotFragment,
     group::{
-        AuditPolicy, FragmentOutcome, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Principal, SamplingMode,
-        WorkerProfile, WorkerState,
+        AuditPolicy, FragmentOutcome, GroupCommand, GroupConfig, GroupEvent, LeaseGroup, Principal, RejectReason,
+        SamplingMode, WorkerProfile, WorkerState,
     },
     ids::{SlotId, WeightsVersion, WorkerId},
-    lease::{Lease, SlotSource},
+    lease::{FailedStep, Lease, SlotSource},
     protocol::{FailureKind, FragmentFailure},
     time::Micros,
 };
-use rollmesh_tests::{fake_rows::calm_batches, join};
+use rollmesh_tests::{
+    fake_rows::{calm_batches, flip_a_reward_bit},
+    join,
+};
 
 const LENGTH: u32 = 4;
 const A: WorkerId = WorkerId(1);
@@ -141,6 +144,134 @@ fn five_failures_of_one_fragment_in_a_row_are_fatal_and_a_commit_ends_the_row() 
         "{text}"
     );
     assert_eq!((group.failures().0, group.failures().1.count()), (9, 9));
+}
+
+const C: WorkerId = WorkerId(3);
+
+/// A group of one slot whose failed environments are restarted.
+fn restarting(workers: &[WorkerId]) -> LeaseGroup {
+    let config = GroupConfig { restart_failed: true, ..GroupConfig::new(1, LENGTH) };
+    let mut group = LeaseGroup::new(config).unwrap();
+    begin(&mut group, workers);
+    group
+}
+
+/// The steps of episode 3 at which a lease restarts the environment of its slot.
+fn restarts(lease: &Lease) -> Vec<u32> {
+    lease.slots[0].restarts.iter().map(|&FailedStep { episode, t }| (episode == 3).then_some(t).unwrap()).collect()
+}
+
+#[test]
+fn environment_is_restarted_where_it_has_failed_twice_and_nowhere_else() {
+    let mut group = restarting(&[A, B]);
+    let mut granted = Vec::new();
+    // Two steps fail for themselves, the later one first, and one by chance.
+    for (worker, t) in [(A, 7), (B, 7), (A, 2), (B, 5), (A, 2), (B, 2)] {
+        let lease = grant(&mut group, worker, &[0]);
+        granted.push(restarts(&lease));
+        group.handle_failed(worker, lease.id, failure(0, t), ms(1));
+        assert_eq!(fatal(&group), None);
+    }
+    assert_eq!(granted, [vec![], vec![], vec![7], vec![7], vec![7], vec![7]]);
+    let lease = grant(&mut group, A, &[0]);
+    assert_eq!(restarts(&lease), [2, 7]);
+    let (count, latest) = group.failures();
+    let messages: Vec<String> = latest.map(|(worker, failure)| format!("{worker}, {failure}")).collect();
+    let expected = [
+        "2, slot 0, episode 3, step 7: restarted, since it has failed twice here: the environment failed: no fuel",
+        "1, slot 0, episode 3, step 2: the environment failed: no fuel",
+        "2, slot 0, episode 3, step 5: the environment failed: no fuel",
+        "2, slot 0, episode 3, step 2: restarted, since it has failed twice here: the environment failed: no fuel",
+    ];
+    assert_eq!((count, &messages[..]), (4, &expected.map(String::from)[..]));
+    deliver(&mut group, A, &lease, &[0], ms(2));
+    assert!(group.poll_batch().is_some());
+    group.begin_iteration(WeightsVersion(1), ms(3)).unwrap();
+    assert!(restarts(&grant(&mut group, A, &[0])).is_empty(), "another fragment");
+}
+
+#[test]
+fn failure_that_a_restart_does_not_end_or_that_is_not_the_environments_is_fatal() {
+    let mut group = restarting(&[A]);
+    for attempt in 1..=3 {
+        let lease = grant(&mut group, A, &[0]);
+        group.handle_failed(A, lease.id, failure(0, 7), ms(1));
+        assert_eq!(fatal(&group).is_some(), attempt == 3, "{attempt}");
+    }
+    for kind in [FailureKind::Policy, FailureKind::Callback, FailureKind::Restore, FailureKind::Fragment] {
+        let mut group = restarting(&[A]);
+        for attempt in 1..=2 {
+            let lease = grant(&mut group, A, &[0]);
+            let failure = FragmentFailure::new(kind, Some(SlotId(0)), (3, 7), "no");
+            group.handle_failed(A, lease.id, failure, ms(1));
+            assert_eq!(fatal(&group).is_some(), attempt == 2, "{kind:?}, {attempt}");
+        }
+    }
+    // Five in a row are fatal, counted from the last restart.
+    let mut group = restarting(&[A]);
+    for t in [1, 2, 3, 3, 4, 5, 6, 7, 8] {
+        assert_eq!(fatal(&group), None);
+        let lease = grant(&mut group, A, &[0]);
+        group.handle_failed(A, lease.id, failure(0, t), ms(1));
+    }
+    assert!(fatal(&group).unwrap().contains("step 8"), "{:?}", fatal(&group));
+}
+
+#[test]
+fn lease_that_was_granted_before_a_restart_is_no_evidence_and_is_not_compared() {
+    for fails in [true, false] {
+        let mut group = restarting(&[A, B, C]);
+        let first = grant(&mut group, A, &[0]);
+        group.handle_failed(A, first.id, failure(0, 7), ms(1));
+        let second = grant(&mut group, B, &[0]);
+        // The lease is overdue, and the slot is granted to another worker than the one on which it failed.
+        group.handle_timeout(ms(1_000));
+        let third = grant(&mut group, C, &[0]);
+        group.handle_failed(B, second.id, failure(0, 7), ms(1_001));
+        group.handle_timeout(ms(2_500));
+        assert_eq!(group.poll_command(), None, "two workers would make different fragments");
+        if fails {
+            group.handle_failed(C, third.id, failure(0, 7), ms(2_501));
+        } else {
+            group.handle_timeout(ms(4_500));
+        }
+        let (worker, fourth) = loop {
+            match group.poll_command() {
+                Some(GroupCommand::Grant { worker, lease }) => break (worker, lease),
+                Some(_) => {}
+                None => panic!("the slot is not granted"),
+            }
+        };
+        assert_eq!((restarts(&fourth), group.failures().0, fatal(&group)), (vec![7], 1, None));
+        let mut calm = calm_batches(1, LENGTH, 1).remove(0);
+        flip_a_reward_bit(&mut calm[0]);
+        group.handle_fragments(worker, fourth.id, calm, ms(4_501));
+        // The late fragment of a worker that was lucky differs, and that is no forgery.
+        if !fails {
+            let receipt = group.handle_fragments(C, third.id, calm_batches(1, LENGTH, 1).remove(0), ms(4_502));
+            assert_eq!(receipt.count(FragmentOutcome::Rejected(RejectReason::Audit)), 0, "{receipt:?}");
+        }
+        assert!(group.workers(ms(4_503)).all(|worker| worker.state != WorkerState::Quarantined));
+    }
+}
+
+#[test]
+fn audit_restarts_the_environment_where_the_fragments_worker_did() {
+    let mut group = restarting(&[B]);
+    group.set_audits(AuditPolicy::default(), 1).unwrap();
+    for attempt in 1..=2 {
+        let lease = grant(&mut group, B, &[0]);
+        if attempt == 2 {
+            join(&mut group, A, WorkerProfile::NATIVE, ms(0));
+            group.distrust(A, Principal(7));
+        }
+        group.handle_failed(B, lease.id, failure(0, 7), ms(1));
+    }
+    let lease = grant(&mut group, A, &[0]);
+    deliver(&mut group, A, &lease, &[0], ms(2));
+    assert!(group.poll_batch().is_some(), "the audit is independent of the batch");
+    let audited = group.poll_audit().unwrap().lease();
+    assert_eq!((restarts(&audited), restarts(&lease)), (vec![7], vec![7]));
 }
 
 #[test]

@@ -276,8 +276,9 @@ proptest! {
         ops in ops(),
         mode in modes(),
         (num_slots, max_slots_per_lease) in (1..7u32, 1..7u32),
+        restart_failed in any::<bool>(),
     ) {
-        let config = GroupConfig { mode, max_slots_per_lease, ..GroupConfig::new(num_slots, LENGTH) };
+        let config = GroupConfig { mode, max_slots_per_lease, restart_failed, ..GroupConfig::new(num_slots, LENGTH) };
         let mut bench = Bench::new(config);
         for op in ops {
             bench.call(op);

@@ -195,7 +195,7 @@ fn batches_of_one_runner() -> Vec<Vec<SlotFragment>> {
         let weights = weights(iteration / PER_VERSION);
         runner.set_weights(&weights).unwrap();
         let source = if iteration == 0 { SlotSource::New } else { SlotSource::Held };
-        let slots = (0..spec().num_slots()).map(|slot| LeasedSlot { slot: SlotId(slot), source: source.clone() });
+        let slots = (0..spec().num_slots()).map(|slot| LeasedSlot::new(SlotId(slot), source.clone()));
         let (id, fragment) = (LeaseId(iteration), FragmentNo(iteration));
         runner.begin(Lease { id, fragment, weights_version: weights.version(), slots: slots.collect() }).unwrap();
         match runner.advance(u32::MAX) {

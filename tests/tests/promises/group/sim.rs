@@ -122,6 +122,17 @@ fn chaos_changes_no_batch_and_loses_no_step() {
 }
 
 #[test]
+fn environments_that_fail_are_restarted_at_the_same_steps_in_chaos() {
+    let scenario = |seed| Scenario::chaotic(seed).with_weights_for(1 + seed % 3).fragile();
+    run_all(SEEDS / 4, scenario, |scenario, report| {
+        let peaceful = Scenario { faults: Faults::default(), workers: vec![100], ..scenario.clone() };
+        assert!(run(&peaceful).batches == report.batches, "a batch differs from the peaceful run's");
+        let &Scenario { num_slots, length, iterations, per_version, .. } = scenario;
+        assert!(report.batches != calm_batches_of(num_slots, length, iterations, per_version), "no restart");
+    });
+}
+
+#[test]
 fn chaos_changes_no_batch_while_two_iterations_are_open() {
     let scenario = |seed| Scenario::chaotic(seed).with_weights_for(2 + seed % 9);
     let ways = run_all(SEEDS, scenario, |scenario, report| {

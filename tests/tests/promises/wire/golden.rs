@@ -7,8 +7,9 @@ use rollmesh_core::{
     episode::GlobalVars,
     evaluation::{EvalWorkerError, Evaluation, EvaluationRequest},
     filter::Filter,
-    ids::{PolicyId, WeightsVersion},
-    protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, expect, message::*},
+    ids::{FragmentNo, LeaseId, PolicyId, SlotId, WeightsVersion},
+    lease::{FailedStep, Lease, LeasedSlot, SlotSource},
+    protocol::{FailureKind, Inability, InabilityKind, Kind, Message, Role, Token, allow, convert, expect, message::*},
     weights::{Tensor, Weights},
     worker::{
         CommandError, CommandErrorKind, DataParallelConfig, NamedFn, PolicyConfig, PolicyRoles, SgdOptions,
@@ -110,6 +111,17 @@ fn a_lease_and_what_becomes_of_it() {
     assert_bytes(
         &Message::LeaseGrant(grant),
         "524d010013000000 01 ac02 04 04 03 0001c801 03 000102 03 000003 03 070809",
+    );
+    let restarts = [(0, 300), (2, 0)].map(|(episode, t)| FailedStep { episode, t }).to_vec();
+    let restarting = Lease {
+        id: LeaseId(300),
+        fragment: FragmentNo(4),
+        weights_version: WeightsVersion(4),
+        slots: vec![LeasedSlot { slot: SlotId(5), source: SlotSource::State(vec![7, 8, 9]), restarts }],
+    };
+    assert_bytes(
+        &Message::LeaseGrant(convert::lease_grant(1, &restarting)),
+        "524d010013000000 01 ac02 04 04 01 05 01 82 01 15 15 0200 00000000 2c010000 02000000 00000000 070809",
     );
     assert_bytes(&Message::Revoke(Revoke { lease: 300 }), "524d010014000000 ac02");
     let refused = LeaseRefused { lease: 300, reason: "x".into(), failed: None };

@@ -136,8 +136,10 @@ fn expose(frame: &[u8]) -> Result<(), TestCaseError> {
             }
         }
         Some(Ok(Message::LeaseGrant(grant))) => {
-            if let Ok(lease) = convert::lease(&grant, &spec()) {
-                prop_assert_eq!(convert::lease(&convert::lease_grant(RUN, &lease), &spec()), Ok(lease));
+            let mut run = spec();
+            run.rollout.restart_failed_sub_environments = true;
+            if let Ok(lease) = convert::lease(&grant, &run) {
+                prop_assert_eq!(convert::lease(&convert::lease_grant(RUN, &lease), &run), Ok(lease));
             }
         }
         Some(Ok(Message::RunAnswer(answer))) => {

@@ -14,7 +14,7 @@ use rollmesh_core::{
     filter::FilterKind,
     ids::{AgentId, CallId, FragmentNo, HomeIndex, LeaseId, PolicyId, SlotId, WeightsVersion},
     kernels::Kernels,
-    lease::{Lease, LeasedSlot, SlotSource},
+    lease::{FailedStep, Lease, LeasedSlot, SlotSource},
     policy::{ModelConfig, ModelSpec, NetPolicy, Policy, PolicyEntry},
     protocol::{
         CHUNK_BYTES, Message, Role, Token,
@@ -73,7 +73,7 @@ fn fragments_with_memory() -> Vec<SlotFragment> {
 }
 
 pub(super) fn lease() -> Lease {
-    let slots = [1, 4].map(|slot| LeasedSlot { slot: SlotId(slot), source: SlotSource::New });
+    let slots = [1, 4].map(|slot| LeasedSlot::new(SlotId(slot), SlotSource::New));
     Lease { id: LeaseId(2), fragment: FragmentNo(0), weights_version: WeightsVersion(0), slots: slots.to_vec() }
 }
 
@@ -114,6 +114,8 @@ pub(super) fn messages() -> Vec<Message> {
     let weights = ModelSpec::for_spaces(&spaces, &model).unwrap().init_weights(1).unwrap();
     let mut moved = lease();
     moved.slots[0].source = SlotSource::State(fragments[0].state.clone());
+    let mut restarting = moved.clone();
+    restarting.slots[0].restarts = [(0, 3), (2, 0)].map(|(episode, t)| FailedStep { episode, t }).to_vec();
     vec![
         Message::FragmentUpload(convert::fragment_upload(RUN, LeaseId(2), &fragments).unwrap()),
         Message::WeightsUpdate(convert::weights_update(RUN, &weights)),
@@ -123,6 +125,7 @@ pub(super) fn messages() -> Vec<Message> {
         Message::CompressedUpload(CompressedUpload { bytes: 300, block: vec![7; 40] }),
         Message::Renew(Renew { token: Token::new([7; 32]) }),
         Message::LeaseGrant(convert::lease_grant(RUN, &moved)),
+        Message::LeaseGrant(convert::lease_grant(RUN, &restarting)),
         Message::RunStart(RunStart { run: RUN, config: spec().to_wire() }),
         identity().hello(),
         Message::Welcome(Welcome { protocol: 1, peer: 1, resume_id: [0; 16], credit: 1 << 20, server: "hub".into() }),

@@ -375,6 +375,10 @@ impl BaseEnv for InProcess {
         self.health.quarantine(env)
     }
 
+    fn forgive(&mut self, env: usize) {
+        self.health.lift(env);
+    }
+
     fn take_restarted(&mut self, env: usize) -> Option<(SubEnv<'_>, EnvContext)> {
         let sub = self.subs.get_mut(env)?;
         let made = sub.made.as_mut()?;

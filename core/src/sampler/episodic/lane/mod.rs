@@ -13,6 +13,7 @@ use crate::{
     },
     episode::{Episode, Losses, RolloutMetrics},
     ids::{AgentId, SlotId, unroll_id},
+    lease::FailedStep,
     prelude::*,
     rng::Streams,
     sampler::{BatchMode, SampleError, SamplerHost},
@@ -48,6 +49,16 @@ enum LanePhase {
     Out,
 }
 
+/// Which failures of an environment that its [`BaseEnv`] tolerates the sampler tolerates, too: others are errors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Restarts {
+    /// All of them.
+    #[default]
+    Everywhere,
+    /// Those at these steps, ascending, unless the environment is given up.
+    At(Vec<FailedStep>),
+}
+
 /// An environment with its episode and results.
 #[derive(Debug)]
 pub(super) struct EpisodeLane {
@@ -58,6 +69,7 @@ pub(super) struct EpisodeLane {
     /// nevertheless, since environments step together.
     pub(super) is_last: bool,
     phase: LanePhase,
+    pub(super) restarts: Restarts,
     pub(super) episode: Episode,
     /// Number of the episode with which the environment began; after a soft horizon an earlier one than the present.
     env_episode: u32,
@@ -91,6 +103,7 @@ impl EpisodeLane {
             next_episode: first_episode,
             is_last: false,
             phase: LanePhase::New,
+            restarts: Restarts::default(),
             episode: Episode::default(),
             env_episode: first_episode,
             agents: Vec::new(),
@@ -265,8 +278,19 @@ impl EpisodeLane {
         }
         self.take_answered();
         match update.fault.take() {
-            Some(fault) => self.take_fault(&fault, &update.turn, round),
+            Some(fault) if self.tolerates(&fault) => self.take_fault(&fault, &update.turn, round),
+            Some(fault) => Err(fault.into()),
             None => self.take_turn(&mut update.turn, &update.off_policy_actions, round),
+        }
+    }
+
+    fn tolerates(&self, fault: &EnvError) -> bool {
+        let (episode, t) = self.position();
+        match &self.restarts {
+            Restarts::Everywhere => true,
+            Restarts::At(steps) => {
+                !matches!(fault, EnvError::GivenUp { .. }) && steps.binary_search(&FailedStep { episode, t }).is_ok()
+            }
         }
     }
 
