@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     kills::{killed_at, seed},
-    rig::Rig,
+    rig::{Outcome, Rig},
 };
 use crate::support::{cases::CASES, is_long};
 
@@ -32,9 +32,11 @@ async fn run_of_every_kind_ends_with_same_weights_when_its_hub_is_killed() {
         let calm = rig(env, settings, 1, iterations);
         calm.begin().finish_with(0).await;
         let calm = calm.outcome();
-        let iterations = calm.metrics.len() as u64;
+        let updates = calm.metrics.len() as u64;
         let killed = rig(env, settings, 2, iterations);
-        killed_at(&killed, points, iterations, &mut state).await;
-        assert_eq!(killed.outcome().learned(), calm.learned(), "case {index}, {env}: {settings}");
+        killed_at(&killed, points, updates, &mut state).await;
+        let killed = killed.outcome();
+        let all = |outcome: &Outcome| (outcome.metrics.clone(), outcome.learned());
+        assert!(all(&killed) == all(&calm), "case {index}, {env}: {settings}: {killed:?} instead of {calm:?}");
     }
 }

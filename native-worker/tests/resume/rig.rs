@@ -54,10 +54,15 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// The files without the settings, which name the number of workers and places outside of the directory.
-    pub(crate) fn learned(&self) -> BTreeMap<&Path, Hash128> {
-        let files = self.files.iter().map(|(path, hash)| (&**path, *hash));
-        let has_settings = |path: &Path| path.ends_with("config.toml") || path.ends_with("policy.json");
-        files.filter(|(path, _)| !has_settings(path)).collect()
+    pub(crate) fn learned(&self) -> BTreeMap<PathBuf, Hash128> {
+        let mut files = self.files.clone();
+        files.retain(|path, _| !path.ends_with("config.toml") && !path.ends_with("policy.json"));
+        files
+    }
+
+    /// Everything but the settings, for a run that was resumed with others.
+    pub(crate) fn without_settings(self) -> Self {
+        Self { files: self.learned(), ..self }
     }
 }
 
