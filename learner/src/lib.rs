@@ -47,10 +47,7 @@ mod test_support;
 mod tests;
 mod update;
 
-pub use algorithm::{
-    ALGORITHMS, AlgorithmConfig, AlgorithmSpec, CommonConfig, ConfigError, MarwilConfig, PolicyGradientConfig,
-    PpoConfig, algorithm, all_settings, learns, run_schema,
-};
+pub use algorithm::*;
 pub use device::{DeviceError, DeviceSpec};
 pub use error::LearnError;
 pub use fitted_q::{Fit, FittedQ, FittedQConfig};

@@ -67,6 +67,8 @@ pub(crate) fn device_of(spec: &WorkerSpec) -> Result<DeviceSpec, DeviceError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use rollmesh_core::{env::EnvSpec, policy::PolicySpec};
 
     use super::*;
@@ -89,9 +91,9 @@ mod tests {
             .with_env(EnvSpec::new("Broken-v0", |_, _| panic!("no maze")))
             .with_policy(PolicySpec::new("ppo", |_| Err(rollmesh_core::policy::PolicyError::Failed("mine".into()))));
         let registry = native(registry);
-        let names: Vec<&str> = registry.policies.iter().map(|spec| spec.name.as_str()).collect();
-        let ours = rollmesh_core::policy::PolicyRegistry::NETWORKS.iter().chain(&["random"]);
-        assert!(names.iter().eq(ours), "{names:?}");
+        let names: BTreeSet<&str> = registry.policies.iter().map(|spec| spec.name.as_str()).collect();
+        let ours = rollmesh_core::policy::PolicyRegistry::NETWORKS.into_iter().chain(["random"]);
+        assert_eq!(names, ours.collect());
         let spaces = registry.envs.spec("CartPole-v1").unwrap().spaces().unwrap();
         let context = rollmesh_core::policy::PolicyContext::new(spaces, 0, crate::kernels::AUTO);
         let error = registry.policies.spec("ppo").unwrap().make(&context).err().unwrap();

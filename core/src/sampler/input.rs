@@ -87,8 +87,7 @@ pub trait InputReader: Send {
     /// Returns its position between two batches; `None` for one that can only restart. The default implementation encodes
     /// the [resume point](Self::resume_point).
     fn position(&self) -> Option<Position> {
-        let point = self.resume_point().encode();
-        (!point.is_empty()).then(|| Position::from_bytes(point))
+        self.resume_point().position()
     }
 
     /// Continues at the [position](Self::position) of a reader of the same data, or of a sampler of the same environments,
@@ -145,6 +144,13 @@ impl ResumePoint {
             return self.state.clone();
         }
         encoding::encode_after(self.state.clone(), &self.outputs)
+    }
+
+    /// Returns it as a position; `None` for a sampler that cannot return.
+    #[must_use]
+    pub(crate) fn position(&self) -> Option<Position> {
+        let point = self.encode();
+        (!point.is_empty()).then(|| Position::from_bytes(point))
     }
 
     /// Reads the outputs that follow a state of `num_envs` environments; `None` for invalid bytes.

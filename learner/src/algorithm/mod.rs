@@ -1,159 +1,127 @@
-//! The algorithms: one file each with its settings, its loss and its schedule. [`registry`] lists them.
+//! The algorithms: one file each with its settings, its loss and its schedule. Here are their names: of each its module and its
+//! settings' type, a variant with its arm, and the rows of its names.
 
 mod common;
 mod loss;
 mod marwil;
+mod objective;
 mod policy_gradient;
 mod ppo;
-mod registry;
 mod schema;
 mod settings;
 mod table;
 
-use candle_core::{Result, Tensor};
-use rollmesh_core::{postprocess::AdvantageConfig, run::schema::Setting};
-use serde::Serialize;
-use serde_json::Value;
+use rollmesh_core::{
+    config::{Config, ConfigError as SettingsError},
+    postprocess::AdvantageConfig,
+};
 
 pub use common::CommonConfig;
-pub(crate) use loss::{KL, Loss, PARTS};
+pub(crate) use loss::{KL, PARTS};
 pub use marwil::MarwilConfig;
+pub use objective::ConfigError;
+pub(crate) use objective::{Epochs, Needs, Objective, Schedule};
 pub use policy_gradient::PolicyGradientConfig;
 pub use ppo::PpoConfig;
-pub use registry::{ALGORITHMS, AlgorithmConfig, AlgorithmSpec, algorithm, all_settings, learns};
 pub use schema::run_schema;
+use settings::{for_others, with_zeros};
 pub(crate) use table::in_range;
 
-use crate::{dist::Dist, rows::Rows, stats::UpdateStats};
-
-/// An invalid setting.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} is {value}, but must be {wanted}")]
-pub struct ConfigError {
-    /// The setting.
-    pub name: &'static str,
-    /// The value that it has.
-    pub value: String,
-    /// The values that are allowed.
-    pub wanted: String,
+/// An algorithm with all its settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AlgorithmConfig {
+    /// One step along the gradient of a whole batch: REINFORCE or advantage actor-critic.
+    PolicyGradient(PolicyGradientConfig),
+    /// Several passes of clipped steps over a batch.
+    Ppo(PpoConfig),
+    /// Likelihood of logged actions, weighted by their advantages or not: MARWIL or behaviour cloning.
+    Marwil(MarwilConfig),
 }
 
-/// The interface of an algorithm to the learner, which the settings of each algorithm implement.
-pub(crate) trait Objective: AsJson {
-    /// Returns the rows of the settings that only this algorithm has.
-    fn own_settings(&self) -> &'static [Setting] {
-        &[]
-    }
+/// An algorithm that comes with rollmesh.
+#[derive(Debug)]
+pub struct AlgorithmSpec {
+    /// The name in settings.
+    pub name: &'static str,
+    /// A description in a few words.
+    pub about: &'static str,
+    /// True if it learns from logged experience instead of samples of its own.
+    pub is_offline: bool,
+    /// The function that reads its settings, over its defaults.
+    pub parse: fn(&Config) -> Result<AlgorithmConfig, SettingsError>,
+}
 
-    /// Returns the settings that all algorithms share.
-    fn common(&self) -> &CommonConfig;
+/// The algorithms by name.
+pub const ALGORITHMS: &[AlgorithmSpec] = &[
+    AlgorithmSpec { name: "pg", about: "REINFORCE", is_offline: false, parse: AlgorithmConfig::pg },
+    AlgorithmSpec { name: "a2c", about: "Advantage actor-critic", is_offline: false, parse: AlgorithmConfig::a2c },
+    AlgorithmSpec {
+        name: "ppo",
+        about: "Proximal policy optimisation",
+        is_offline: false,
+        parse: AlgorithmConfig::ppo,
+    },
+    AlgorithmSpec { name: "bc", about: "Behaviour cloning, from files", is_offline: true, parse: AlgorithmConfig::bc },
+    AlgorithmSpec {
+        name: "marwil",
+        about: "Imitation weighted by what came of actions, from files",
+        is_offline: true,
+        parse: AlgorithmConfig::marwil,
+    },
+];
 
-    /// Returns the advantages, with a critic if one is trained.
-    fn advantages(&self) -> AdvantageConfig;
+/// Returns the algorithm of this name, if it comes with rollmesh.
+#[must_use]
+pub fn algorithm(name: &str) -> Option<&'static AlgorithmSpec> {
+    ALGORITHMS.iter().find(|spec| spec.name == name)
+}
 
-    /// Returns the parts of a batch that it needs.
-    fn needs(&self) -> Needs;
+/// Returns false for the kinds of policies of the core, which do not learn and so are no algorithms.
+#[must_use]
+pub fn learns(name: &str) -> bool {
+    !matches!(name, "net" | "random")
+}
 
-    /// Returns the passes over a batch; `None` for one step along the gradient of the whole batch.
-    fn epochs(&self) -> Option<Epochs> {
-        None
-    }
-
-    /// Returns the loss of some rows for the distributions and values `[rows]` of the networks in training.
-    fn loss(&self, dist: &Dist, values: &Tensor, rows: &Rows, now: Schedule) -> Result<Loss>;
-
-    /// Returns the adaptive coefficient before the first update; it is part of the learner's state.
-    fn first_adaptive(&self) -> f64 {
-        0.0
-    }
-
-    /// Returns the adaptive coefficient after a gradient step with these parts of the loss.
-    fn after_step(&self, adaptive: f64, _parts: &[f32; PARTS]) -> f64 {
-        adaptive
-    }
-
-    /// Returns the adaptive coefficient after an update.
-    fn after_update(&self, adaptive: f64, _stats: &UpdateStats) -> f64 {
-        adaptive
-    }
-
-    /// Returns the weight of the KL divergence in the loss.
-    fn kl_coeff(&self, _adaptive: f64) -> f64 {
-        0.0
-    }
-
-    /// Returns whether ranks can learn together as one learner.
-    fn is_data_parallel(&self) -> bool {
-        true
+impl AlgorithmConfig {
+    pub(crate) fn objective(&self) -> &dyn Objective {
+        match self {
+            Self::PolicyGradient(config) => config,
+            Self::Ppo(config) => config,
+            Self::Marwil(config) => config,
+        }
     }
 
     /// Checks every setting.
-    fn check(&self) -> std::result::Result<(), ConfigError> {
-        in_range(&self.json(), table::SHARED.iter().chain(self.own_settings()))?;
-        check_critic(self.advantages())
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the first one that is out of range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.objective().check()
+    }
+
+    /// Returns the advantages that this learns from.
+    #[must_use]
+    pub fn advantages(&self) -> AdvantageConfig {
+        let advantages = self.objective().advantages();
+        // The values of logged actions come from the network in training, not from the policy that acted.
+        AdvantageConfig { use_critic: advantages.use_critic && !self.objective().needs().logged, ..advantages }
+    }
+
+    /// Returns whether it takes rows as they are, without advantages or returns.
+    #[must_use]
+    pub fn takes_plain_rows(&self) -> bool {
+        matches!(self.objective().needs(), Needs { logged: true, critic: false, .. })
     }
 }
 
-/// Conversion of settings of any type to a JSON object.
-pub(crate) trait AsJson {
-    fn json(&self) -> Value;
-}
-
-impl<T: Serialize> AsJson for T {
-    fn json(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
-    }
-}
-
-/// The parts of a batch that an algorithm needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs {
-    /// Values and their targets.
-    pub(crate) critic: bool,
-    /// The policy before the update, from which ratios of probabilities start, and normalised advantages.
-    pub(crate) old: bool,
-    /// The actions are another policy's: the batch has no values, and at most returns, as advantages.
-    pub(crate) logged: bool,
-}
-
-/// Passes over a batch in minibatches.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Epochs {
-    pub(crate) passes: u32,
-    /// Rows, at most.
-    pub(crate) minibatch_size: u32,
-    /// The limit of the mean KL divergence: no pass begins with one above 1.5 times this.
-    pub(crate) target_kl: Option<f64>,
-}
-
-/// The coefficients that change from step to step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Schedule {
-    /// The fraction of the annealed settings during an update.
-    pub(crate) annealing: f64,
-    /// The adaptive coefficient: PPO's weight of the KL divergence, MARWIL's mean of squared advantages.
-    pub(crate) adaptive: f64,
-}
-
-fn check_critic(advantages: AdvantageConfig) -> std::result::Result<(), ConfigError> {
-    if advantages.use_gae && !advantages.use_critic {
-        let wanted = "false without a critic: set use_critic to true or use_gae to false".into();
-        return Err(ConfigError { name: "use_gae", value: "true".into(), wanted });
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use rollmesh_core::policy::PolicyRegistry;
-
-    use super::*;
-
-    #[test]
-    fn gae_needs_a_critic() {
-        let advantages = AdvantageConfig { use_critic: false, ..PolicyRegistry::A2C_ADVANTAGES };
-        let config = PolicyGradientConfig { advantages, ..PolicyGradientConfig::a2c() };
-        let wanted = "use_gae is true, but must be false without a critic: set use_critic to true or use_gae to false";
-        assert_eq!(AlgorithmConfig::from(config).validate().unwrap_err().to_string(), wanted);
-    }
+/// Returns all settings of an algorithm that comes with rollmesh, with these over its defaults; these alone for any
+/// other.
+///
+/// # Errors
+/// [`SettingsError`] for an unknown setting or a value out of range.
+pub fn all_settings(algorithm: &str, settings: &Config) -> Result<Config, SettingsError> {
+    let Some(spec) = self::algorithm(algorithm) else { return Ok(settings.clone()) };
+    let own = Config::of(&(spec.parse)(settings)?.objective().json())?;
+    // Settings of other parts stay, such as the model.
+    with_zeros(for_others(settings).merged(&own), spec.parse)
 }

@@ -23,8 +23,8 @@ use crate::{
     rllink::{LinkError, RllinkConfig, RllinkError, serve},
 };
 
-/// The arguments of a worker for a hub.
-const OF_HUBS: [&str; 13] = [
+/// Ids of the arguments that only a worker for a hub has.
+const HUB_WORKER_ARGS: [&str; 13] = [
     "hub",
     "processes",
     "token_file",
@@ -54,7 +54,7 @@ pub(super) struct RllinkFlags {
     ///
     /// The address of its EnvRunnerServerForExternalInference. The worker samples with the algorithm's module, whose layers
     /// are dense, and sends it episodes
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with_all = OF_HUBS)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with_all = HUB_WORKER_ARGS)]
     pub(super) rllink: Option<String>,
     /// One of `rollmesh envs` [default: CartPole-v1]
     #[arg(long, requires = "rllink")]

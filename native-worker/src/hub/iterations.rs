@@ -19,7 +19,7 @@ impl Actor {
         let (warnings, metrics) = match update {
             Update::Learned(learned, observed) => (Vec::new(), run.handle_update(learned, observed, now)),
             Update::Iterated(iterated) => run.handle_iterated(*iterated, now),
-            Update::Taken { is_cut } => (Vec::new(), run.handle_taken(is_cut, now)),
+            Update::Taken { is_cut, rows } => (Vec::new(), run.handle_taken(is_cut, rows, now)),
             Update::Unwanted => {
                 run.state.forget_batch();
                 let asked = if run.state.is_draining() { RunEnd::Drained } else { RunEnd::Stopped };

@@ -27,7 +27,7 @@ pub(crate) enum Consumer {
     /// A learner, which updates the weights with each.
     Learner { thread: LearnerThread, output: Option<RunOutput> },
     /// The run's own worker, which makes the batches itself, and the flag that interrupts it.
-    Local(LearnerThread<LocalWorker>, Arc<AtomicBool>),
+    Local { thread: LearnerThread<LocalWorker>, is_interrupted: Arc<AtomicBool>, output: Option<RunOutput> },
     /// Rows are taken, and written to the output, on a thread of their own. The weights stay.
     Rows { thread: LearnerThread<Box<dyn TakeRows>>, output: Option<RunOutput> },
     /// A caller that takes the rows. The weights stay until others are set.
@@ -40,11 +40,22 @@ pub(crate) trait TakeRows: Send {
     /// rows.
     fn take(&mut self, fragments: &[SlotFragment]) -> Result<Option<Vec<u64>>, LearnError>;
 
+    /// Returns what it has taken so far.
+    fn taken(&self) -> TakenRows;
+
     /// Returns the state after the rows so far, for a checkpoint.
     fn state(&mut self) -> Result<Vec<u8>, LearnError>;
 
     /// Continues from the [state](Self::state) in a checkpoint, which is untrusted.
     fn restore(&mut self, state: &[u8]) -> Result<(), LearnError>;
+}
+
+/// What a run without a learner has handed out: of its last fragments perhaps only the first rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TakenRows {
+    pub(crate) env_steps: u64,
+    /// Of all episodes that have ended in these rows; `None` before the first.
+    pub(crate) episode_return_mean: Option<f64>,
 }
 
 /// The result of consuming a batch.
@@ -53,8 +64,8 @@ pub(crate) enum Update {
     Learned(Learned, Observed),
     /// New weights, from a batch that the run's own worker made.
     Iterated(Box<Iterated>),
-    /// It was taken, as a whole or only the first rows of its fragments.
-    Taken { is_cut: bool },
+    /// It was taken, as a whole or only the first rows of its fragments; with all rows so far, unless a caller has them.
+    Taken { is_cut: bool, rows: Option<TakenRows> },
     /// The caller has dropped its receiver.
     Unwanted,
     /// The learner failed, or the rows could not be written to the run's output.
@@ -70,7 +81,7 @@ impl Consumer {
     pub(super) fn finish(self) {
         match self {
             Self::Rows { thread, .. } => thread.finish(),
-            Self::Local(worker, _) => worker.finish_within(PATIENCE),
+            Self::Local { thread, .. } => thread.finish_within(PATIENCE),
             Self::Learner { .. } | Self::Caller(_) => {}
         }
     }
@@ -101,8 +112,8 @@ impl Consumer {
                     update.unwrap_or(Err(LearnError::Gone)).unwrap_or_else(|error| Update::Failed(error.to_string()))
                 })
             }
-            (Self::Local(worker, _), BatchWork::Iterate) => {
-                let iterated = worker.ask(|worker| worker.iterate(results));
+            (Self::Local { thread, .. }, BatchWork::Iterate) => {
+                let iterated = thread.ask(|worker| worker.iterate(results));
                 Box::pin(async {
                     match iterated.await.unwrap_or(Err(LearnError::Gone)) {
                         Ok(Some(iterated)) => Update::Iterated(Box::new(iterated)),
@@ -117,18 +128,18 @@ impl Consumer {
                     let wanted = rows.take(&fragments)?;
                     let written = output.map_or(Ok(()), |output| output.write(&fragments, wanted.as_deref()));
                     written.map_err(|error| LearnError::Rows(error.to_string()))?;
-                    Ok(wanted.is_some())
+                    Ok(Update::Taken { is_cut: wanted.is_some(), rows: Some(rows.taken()) })
                 });
                 Box::pin(async {
                     let taken = taken.await.unwrap_or(Err(LearnError::Gone));
-                    taken.map_or_else(|error| Update::Failed(error.to_string()), |is_cut| Update::Taken { is_cut })
+                    taken.unwrap_or_else(|error| Update::Failed(error.to_string()))
                 })
             }
             (Self::Caller(batches), BatchWork::HandOver(fragments)) => {
                 let batches = batches.clone();
                 Box::pin(async move {
                     match batches.send(fragments).await {
-                        Ok(()) => Update::Taken { is_cut: false },
+                        Ok(()) => Update::Taken { is_cut: false, rows: None },
                         Err(_) => Update::Unwanted,
                     }
                 })

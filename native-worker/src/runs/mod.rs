@@ -18,7 +18,7 @@ mod saved_curves;
 mod saving;
 mod trackers;
 
-pub(crate) use consumer::{Consuming, TakeRows, Update};
+pub(crate) use consumer::{Consuming, TakeRows, TakenRows, Update};
 pub use evaluation::{EvaluationCounts, EvaluationMetrics};
 pub(crate) use found::{FoundRun, found_runs};
 pub use metrics::IterationMetrics;

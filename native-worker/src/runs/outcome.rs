@@ -29,9 +29,10 @@ pub struct Summary {
     pub solved: bool,
     /// Number of updates.
     pub iterations: u64,
-    /// Env steps that were learned from.
+    /// Env steps that were learned from. A run without a learner counts those that it has handed out, of its last fragments
+    /// perhaps only the first.
     pub env_steps: u64,
-    /// Mean return of the last 100 finished episodes; `None` before the first.
+    /// Mean return of the last 100 finished episodes, without a learner of all; `None` before the first.
     pub episode_return_mean: Option<f64>,
     /// The result of the latest evaluation alongside the run.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The output of a run: its sampled rows in files.
+//! The output of a run: its rows in files.
 
 use std::{
     fs::File,
@@ -8,7 +8,7 @@ use std::{
 };
 
 use rollmesh_core::{
-    batch::{BatchError, Derived, MultiAgentBatch, SampleBatch, SlotFragment},
+    batch::{AnyBatch, BatchError, Derived, MultiAgentBatch, SampleBatch, SlotFragment},
     ids::SlotId,
 };
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ use crate::offline::{
     json::{JsonWriter, JsonWriterOptions, SeriesPlace, is_series, new_series},
 };
 
-/// Writes the fragments of a run as RLlib's JSON, one line per iteration, with the standard columns. After a resume or
-/// rollback every iteration is still in the output exactly once.
+/// Writes the rows of a run as RLlib's JSON: the fragments of an iteration in one line, with the standard columns, or each batch
+/// of the run's own worker in one. After a resume or rollback every iteration is still in the output exactly once.
 #[derive(Clone)]
 pub(super) struct RunOutput {
     directory: PathBuf,
@@ -33,6 +33,9 @@ struct OpenOutput {
     writer: Option<JsonWriter>,
     derived: Derived,
 }
+
+/// The directory of an output, and how it is written.
+pub(super) type OutputTarget<'a> = (&'a Path, JsonWriterOptions);
 
 /// The position of a run's output between two iterations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,17 +69,21 @@ impl OutputPlace {
 
 impl RunOutput {
     /// Creates an output with unique file names.
-    pub(super) fn create(directory: &Path, num_slots: u32) -> Result<Self, OfflineError> {
-        let worker_index = JsonWriterOptions::default().worker_index;
-        let series = new_series(worker_index).map_err(|source| OfflineError::write(directory.to_owned(), source))?;
-        Ok(Self::reopen(directory, OutputPlace::start_of(series), num_slots)?.0)
+    pub(super) fn create((directory, options): OutputTarget<'_>, num_slots: u32) -> Result<Self, OfflineError> {
+        let series = new_series(options.worker_index);
+        let series = series.map_err(|source| OfflineError::write(directory.to_owned(), source))?;
+        Ok(Self::reopen((directory, options), OutputPlace::start_of(series), num_slots)?.0)
     }
 
     /// Continues at a position; rows after it are removed, and will be recomputed. The result is false if the files are
     /// shorter than that.
-    pub(super) fn reopen(directory: &Path, place: OutputPlace, num_slots: u32) -> Result<(Self, bool), OfflineError> {
+    pub(super) fn reopen(
+        (directory, options): OutputTarget<'_>,
+        place: OutputPlace,
+        num_slots: u32,
+    ) -> Result<(Self, bool), OfflineError> {
         let OutputPlace { series, at, steps, iteration: _ } = place;
-        let (writer, is_whole) = JsonWriter::in_series(directory, JsonWriterOptions::default(), &series, at)?;
+        let (writer, is_whole) = JsonWriter::in_series(directory, options, &series, at)?;
         let mut derived = Derived::default();
         (0..num_slots).map(SlotId).zip(steps).for_each(|(slot, steps)| derived.set_steps(slot, steps));
         let open = Arc::new(Mutex::new(OpenOutput { writer: Some(writer), derived }));
@@ -104,6 +111,19 @@ impl RunOutput {
             Some(wanted) => first_rows(&rows, fragments, wanted)?,
         };
         if rows.is_empty() { Ok(()) } else { writer.append(&rows.into()) }
+    }
+
+    /// Writes the batches of an iteration. Blocks on the disk.
+    pub(super) fn append(&self, batches: Vec<AnyBatch>) -> Result<(), OfflineError> {
+        let mut open = self.open();
+        let Some(writer) = &mut open.writer else { return Ok(()) };
+        batches.into_iter().try_for_each(|mut batch| {
+            match &mut batch {
+                AnyBatch::Single(rows) => rows.decompress_if_needed()?,
+                AnyBatch::Multi(rows) => rows.decompress_if_needed()?,
+            }
+            writer.append(&batch)
+        })
     }
 
     /// Returns the position after an iteration, while nothing is being written.

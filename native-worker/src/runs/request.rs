@@ -1,11 +1,6 @@
 //! A program's request of a run on its hub.
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeMap, error::Error, path::PathBuf, time::Duration};
 
 use rollmesh_core::{
     config::ConfigError,
@@ -16,11 +11,15 @@ use rollmesh_core::{
     run::{RunConfig, RunConfigError},
     sampler::FragmentLayout,
     weights::{Weights, WeightsError},
-    worker::{DataParallelConfig, LearningParts, Registry, RolloutWorkerBuilder, SetupError, Unknown, WorkerPlace},
+    worker::{
+        DataParallelConfig, LearningParts, Registry, RolloutConfig, RolloutWorkerBuilder, SetupError, Unknown,
+        WorkerPlace,
+    },
 };
 
 use super::{
     local::{self, LocalWorker},
+    output::OutputTarget,
     own_sampler::OwnSampler,
 };
 use crate::{
@@ -30,6 +29,7 @@ use crate::{
         written_out,
     },
     net::TOKEN_VARIABLE,
+    offline::json::JsonWriterOptions,
     registry::{acting_on, device_of},
 };
 
@@ -147,8 +147,11 @@ impl RunRequest {
     pub(super) fn prepare(&self, registry: &Registry, kernels: Kernels) -> Result<Prepared, RunRequestError> {
         let local = |notice| {
             let mut config = self.config.worker_config();
-            config.output = self.output.as_ref().map(|dir| dir.display().to_string());
             let ranks = self.data_parallel.clone();
+            let output_options = self.resumable_output(registry, &config)?;
+            if output_options.is_none() {
+                config.output = self.output.as_ref().map(|dir| dir.display().to_string());
+            }
             let place = ranks.as_ref().map_or(WorkerPlace::LOCAL, |ranks| {
                 config.train_batch_size = config.train_batch_size.div_ceil(ranks.world_size.max(1));
                 // Every rank has other slots of one run.
@@ -159,6 +162,7 @@ impl RunRequest {
             let builder = builder.native().kernels(kernels).place(place);
             let own = Box::new(OwnSampler::new(builder.config(config).build()?));
             let mut worker = LocalWorker::new(own, ranks).map_err(RunRequestError::Local)?;
+            worker.output_options = output_options;
             let first = worker.weights().map_err(RunRequestError::Local)?;
             self.check_init_weights(&worker.ids(), &first)?;
             Ok(Prepared::Local(Box::new(worker), notice))
@@ -231,12 +235,32 @@ impl RunRequest {
         Ok(registry)
     }
 
-    /// Returns the output directory of a run over leases; a worker of the run's own has an output of its own.
-    pub(super) fn leased_output(&self, prepared: &Prepared) -> Option<&Path> {
-        match prepared {
-            Prepared::Leased(_) => self.output.as_deref(),
-            Prepared::Local(..) => None,
+    /// Returns the output that the run writes itself, and can cut back when it is resumed; `None` if its own worker writes
+    /// another one.
+    pub(super) fn run_output(&self, prepared: &Prepared) -> Option<OutputTarget<'_>> {
+        let options = match prepared {
+            Prepared::Leased(_) => JsonWriterOptions::default(),
+            Prepared::Local(worker, _) => worker.output_options.clone()?,
+        };
+        Some((self.output.as_deref()?, options))
+    }
+
+    /// Returns how a run with a worker of its own writes its rows; `None` if that worker does: in another format, to a
+    /// registered output, and on ranks that save no checkpoints.
+    fn resumable_output(
+        &self,
+        registry: &Registry,
+        config: &RolloutConfig,
+    ) -> Result<Option<JsonWriterOptions>, RunRequestError> {
+        let Some(output) = &self.output else { return Ok(None) };
+        let is_registered = output.to_str().is_some_and(|name| registry.output(name).is_ok());
+        let is_first = self.data_parallel.as_ref().is_none_or(|ranks| ranks.rank == 0);
+        let format: Option<String> = config.io_config.get("format").map_err(RunRequestError::Input)?;
+        if is_registered || !is_first || format.is_some_and(|format| format != "json") {
+            return Ok(None);
         }
+        let options = JsonWriterOptions::from_config(&config.io_config).map_err(RunRequestError::Input)?;
+        Ok(Some(options))
     }
 
     /// Returns the number of ranks of a data-parallel run.

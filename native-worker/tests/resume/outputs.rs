@@ -6,7 +6,7 @@ use super::{
     kills::{killed_at, seed},
     rig::Rig,
 };
-use crate::support::{is_long, json};
+use crate::support::{is_long, json, process::Signal, until};
 
 /// Returns the lines of an output, in the order of its files.
 fn lines(directory: &Path) -> Vec<String> {
@@ -20,7 +20,7 @@ fn lines(directory: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn output_has_every_row_once_after_any_kill() {
-    let (points, iterations) = if is_long() { (10, 300) } else { (4, 80) };
+    let (points, iterations) = if is_long() { (20, 400) } else { (4, 80) };
     let directory = tempfile::tempdir().unwrap();
     let [calm, killed] = ["calm", "killed"].map(|name| directory.path().join(name));
     let rig = |output: &Path| Rig::new(iterations).with_always(&["--output", output.to_str().unwrap()]);
@@ -69,4 +69,31 @@ async fn removed_or_omitted_output_is_reported() {
     let stderr = until(35, &flags).await;
     assert!(stderr.contains("the output lacks rows from before the checkpoint"), "{stderr}");
     assert_eq!(lines(&output).len(), 5);
+}
+
+/// A worker of the run's own samples an iteration in three batches. Of one that is interrupted nothing is written.
+#[tokio::test]
+async fn output_of_run_without_workers_has_every_row_once_after_kills_and_interruptions() {
+    let iterations = if is_long() { 400 } else { 80 };
+    let directory = tempfile::tempdir().unwrap();
+    let [calm, killed, pictures] = ["calm", "killed", "pictures"].map(|name| directory.path().join(name));
+    let monitor = format!("monitor_path={}", pictures.display());
+    let flags = ["--workers", "0", "--set", "device_rows=true", "--set", &monitor, "--set", "train_batch_size=576"];
+    let rig =
+        |output: &Path| Rig::remote(3 * iterations).with(&flags).with_always(&["--output", output.to_str().unwrap()]);
+    rig(&calm).begin().finish_with(0).await;
+    let calm = lines(&calm);
+    assert_eq!(calm.len() as u64, 3 * iterations);
+
+    let rig = rig(&killed);
+    for _ in 0..if is_long() { 20 } else { 2 } {
+        let process = rig.start();
+        let target = rig.iterations() + 2;
+        until("an iteration", || rig.iterations() >= target).await;
+        process.signal(Signal::INT);
+        process.finish_with(3).await;
+    }
+    killed_at(&rig, if is_long() { 20 } else { 2 }, iterations, &mut seed()).await;
+    let found = lines(&killed);
+    assert_eq!((found.len(), found == calm), (calm.len(), true), "lines, and whether they are the same");
 }

@@ -1,10 +1,13 @@
 //! A run in a directory, which a test begins and resumes any number of times.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
+    fs,
     path::{Path, PathBuf},
 };
 
+use rollmesh_core::hash::{Hash128, bytes_hash};
 use serde_json::Value;
 
 use crate::support::{Process, json};
@@ -12,6 +15,24 @@ use crate::support::{Process, json};
 /// Twelve environments and a small network: an iteration of 192 env steps takes milliseconds.
 const SMALL: [&str; 9] =
     ["train", "--env", "CartPole-v1", "--hidden", "16,16", "--rollout-fragment-length", "16", "--seed", "1"];
+
+/// Names of files and folders of a run's directory that differ from run to run: metrics, summary and ledger are compared without
+/// times, logs and traces have times in every line, tokens are random, which iterations are evaluated or saved depends on time,
+/// and in the newest checkpoint the group and `run.json` have these times and counts, whose hashes are in the manifest.
+const OWN_OF_EACH_RUN: [&str; 12] = [
+    "metrics.jsonl",
+    "summary.json",
+    "ledger.json",
+    "journal.jsonl",
+    "audit.jsonl",
+    "audit.leases.jsonl",
+    "hub_tokens.json",
+    "gifs",
+    "checkpoints",
+    "group.bin",
+    "run.json",
+    "manifest.json",
+];
 
 pub(crate) struct Rig {
     directory: tempfile::TempDir,
@@ -27,7 +48,45 @@ pub(crate) struct Outcome {
     pub(crate) summary: Value,
     pub(crate) metrics: Vec<Value>,
     pub(crate) ledger: Value,
-    pub(crate) weights: Vec<u8>,
+    /// Hashes of all other files, and of those of the newest checkpoint.
+    files: BTreeMap<PathBuf, Hash128>,
+}
+
+impl Outcome {
+    /// The files without the settings, which name the number of workers and places outside of the directory.
+    pub(crate) fn learned(&self) -> BTreeMap<PathBuf, Hash128> {
+        let mut files = self.files.clone();
+        files.retain(|path, _| !path.ends_with("config.toml") && !path.ends_with("policy.json"));
+        files
+    }
+
+    /// Everything but the settings, for a run that was resumed with others.
+    pub(crate) fn without_settings(self) -> Self {
+        Self { files: self.learned(), ..self }
+    }
+}
+
+/// The settings of a resumed run are complete, so that their preset is none.
+fn without_preset(file: Vec<u8>) -> Vec<u8> {
+    let replaced = |text: String| {
+        let presets = [("preset = \"auto\"", "preset = \"none\""), ("\"preset\": \"auto\"", "\"preset\": \"none\"")];
+        presets.iter().fold(text, |text, (before, after)| text.replace(before, after)).into_bytes()
+    };
+    String::from_utf8(file).map_or_else(|error| error.into_bytes(), replaced)
+}
+
+/// Adds the hashes of the files in a folder, by their path in it, behind a prefix.
+fn add_files(files: &mut BTreeMap<PathBuf, Hash128>, folder: &Path, prefix: &Path) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name());
+        if OWN_OF_EACH_RUN.iter().any(|own| name == *own) {
+            continue;
+        }
+        match path.is_dir() {
+            true => add_files(files, &path, &prefix.join(name)),
+            false => _ = files.insert(prefix.join(name), bytes_hash(&without_preset(fs::read(path).unwrap()))),
+        }
+    }
 }
 
 impl Rig {
@@ -127,7 +186,7 @@ impl Rig {
 
     /// Returns the directories of the checkpoints, oldest first.
     pub(crate) fn checkpoints(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(self.path("checkpoints")) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.path("checkpoints")) else { return Vec::new() };
         let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         found.retain(|path| path.extension().is_none());
         found.sort_unstable();
@@ -146,12 +205,16 @@ impl Rig {
         let mut ledger = json(&self.text("ledger.json"));
         // The number of recomputed steps depends on the time at which the process ended.
         ledger["regenerated"] = 0.into();
+        let mut files = BTreeMap::new();
+        add_files(&mut files, &self.dir(), Path::new(""));
+        self.checkpoints().last().into_iter().for_each(|newest| add_files(&mut files, newest, Path::new("newest")));
+        assert!(files.contains_key(Path::new("weights.safetensors")), "{files:?}");
         Outcome {
             weights_hash: summary["weights_hash"].as_str().unwrap().into(),
             metrics: metrics.collect(),
-            weights: std::fs::read(self.path("weights.safetensors")).unwrap(),
             summary,
             ledger,
+            files,
         }
     }
 
@@ -162,12 +225,12 @@ impl Rig {
 
     /// Returns the number of iterations in the metrics.
     pub(crate) fn iterations(&self) -> usize {
-        std::fs::read_to_string(self.path("metrics.jsonl")).map_or(0, |text| text.matches('\n').count())
+        fs::read_to_string(self.path("metrics.jsonl")).map_or(0, |text| text.matches('\n').count())
     }
 }
 
 fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Returns the results of an undisturbed run of the given number of iterations.

@@ -86,10 +86,14 @@ impl Sampling {
             }
             object
         };
+        let [printed, summary] = [end.stdout.clone(), self.text(run, "summary.json")].map(|text| timeless(&text));
+        for name in ["env_steps", "episode_return_mean", "reproducible"] {
+            assert_eq!(printed[name], summary[name], "{name}: printed and in summary.json");
+        }
         Left {
-            printed: timeless(&end.stdout),
+            printed,
             metrics: self.text(run, "metrics.jsonl").lines().map(timeless).collect(),
-            summary: timeless(&self.text(run, "summary.json")),
+            summary,
             output: text_of(&self.path(run, "output")),
         }
     }

@@ -16,6 +16,7 @@ registerEnv("Faulty-v0", ({ config }) => {
     actionSpace: env.actionSpace,
     reset: (random) => env.reset(random),
     step(action, random) {
+      if (config.fault === "throws_always") throw new Error("the motor is stuck");
       const step = env.step(action, random);
       if (++steps % 40 !== 0 || ++faults > 3) return step;
       if (config.fault === "throws") throw new Error("the motor is stuck");

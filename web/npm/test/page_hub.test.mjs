@@ -126,6 +126,13 @@ for (const [fault, message] of [["throws", /the motor is stuck/], ["nan", /rewar
   });
 }
 
+test("a run whose environment always fails ends with an error, whose message has the place", async () => {
+  const hub = await Hub.start({ workers: 1, spawn });
+  await hub.train({ ...config, num_slots: 2, env: "Faulty-v0", env_config: { fault: "throws_always" } });
+  await assert.rejects(all(hub.results()), { kind: "sample", step: undefined, message: /Faulty-v0.*episode \d+, step \d+.*the motor is stuck/s });
+  assert.equal(hub.status.phase, "failed");
+});
+
 test("a worker whose environment hangs is reported and replaced, and the run continues", { timeout: 120_000 }, async (t) => {
   const notices = [];
   const hub = await Hub.start({ workers: 1, spawn, onNotice: (text) => notices.push(text) });

@@ -116,6 +116,13 @@ impl RunLoop {
         self.disturbances = self.disturbances.max(disturbances);
     }
 
+    /// True if the run's own worker samples on a thread of its own, which new weights reach at any time.
+    #[must_use]
+    pub fn samples_ahead(&self) -> bool {
+        let rollout = &self.config.rollout;
+        self.is_local() && rollout.sample_async && rollout.input.is_sampler()
+    }
+
     /// Returns why the same seed may give other rows, in the words of the summary; empty for a reproducible run.
     #[must_use]
     pub fn not_reproducible(&self) -> Vec<String> {
@@ -136,6 +143,9 @@ impl RunLoop {
         let abandoned = self.group.ledger().abandoned_episodes;
         if abandoned > 0 {
             causes.push(format!("{abandoned} open episodes were given up"));
+        }
+        if self.samples_ahead() {
+            causes.push("sample_async is set: which weights sampled a row depends on time".into());
         }
         if !self.mode.is_synchronous() {
             causes.push(

@@ -11,7 +11,7 @@ use crate::{
     ids::PolicyId,
     policy::{PolicyEntry, PolicyState, Stash as _, StashError},
     prelude::*,
-    sampler::Position,
+    sampler::{InputReader, Position, ResumePoint},
     worker::RolloutError,
 };
 
@@ -58,6 +58,14 @@ struct State {
     /// Number of calls that learned so far.
     learned: u32,
     sampler: Option<Position>,
+}
+
+/// The serialised form of [`RolloutWorker::sampler_state`].
+#[derive(Serialize, Deserialize)]
+struct SamplerState {
+    position: Option<Position>,
+    /// Number of open episodes that the position does not continue.
+    lost_episodes: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -199,38 +207,49 @@ impl RolloutWorker {
     }
 
     /// Returns the position of the worker's sampler or input, in bytes, without its policies: with it, the worker samples
-    /// or reads the same next rows again. A sample in [progress](Self::sample_within) is not included.
+    /// or reads the same next rows again, unless open episodes cannot be continued. A sample in
+    /// [progress](Self::sample_within) is not included.
     ///
     /// # Errors
     /// [`RolloutError::Stopped`].
     pub fn sampler_state(&self) -> Result<Vec<u8>, RolloutError> {
         self.check_running()?;
-        Ok(encoding::encode(&self.sampler_position().or_else(|| self.input_position())))
+        let point = self.own_sampler().map(InputReader::resume_point);
+        let lost_episodes = point.as_ref().and_then(|point| point.lost_episodes).unwrap_or(0);
+        let position = point.as_ref().and_then(ResumePoint::position).or_else(|| self.input_position());
+        Ok(encoding::encode(&SamplerState { position, lost_episodes }))
     }
 
     /// Resumes sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample in
-    /// progress is dropped.
+    /// progress is dropped. Returns the number of episodes that were open there and cannot be continued: their slots begin
+    /// the next ones.
     ///
     /// # Errors
     /// [`RolloutError::State`] for invalid bytes, and for an input that can only be read from its beginning;
     /// [`RolloutError::Sample`] for a state of other settings.
-    pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<(), RolloutError> {
+    pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<u64, RolloutError> {
         self.check_running()?;
-        let position: Option<Position> = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
+        let SamplerState { position, lost_episodes } = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
         match position {
-            Some(position) if self.parts.opened.offline => self.set_input_position(&position),
-            None if self.parts.opened.offline => Err(WorkerStateError::NoPosition.into()),
+            Some(position) if self.parts.opened.offline => self.set_input_position(&position)?,
+            None if self.parts.opened.offline => return Err(WorkerStateError::NoPosition.into()),
             position => {
                 self.restore_sampler(position.as_ref())?;
-                self.give_up_sample()
+                self.give_up_sample()?;
             }
         }
+        Ok(lost_episodes)
     }
 
     /// Returns the position of the worker's own sampler.
     fn sampler_position(&self) -> Option<Position> {
+        self.own_sampler()?.position()
+    }
+
+    /// Returns the worker's own sampler; `None` for a worker that reads.
+    fn own_sampler(&self) -> Option<&dyn InputReader> {
         let opened = &self.parts.opened;
-        opened.source.as_ref().filter(|_| !opened.offline)?.reader().position()
+        Some(opened.source.as_ref().filter(|_| !opened.offline)?.reader())
     }
 
     /// Drops what was read for a sample in progress, and samples that no reader has taken.

@@ -29,7 +29,7 @@ use crate::{
     },
     hub::{HubConfig, SecurityConfig},
     learner::{DeviceSpec, LearnError},
-    runs::{RunConfig, RunDir, RunRequest, RunTask, RunWork, SavedRun, TakeRows, Taker},
+    runs::{RunConfig, RunDir, RunRequest, RunTask, RunWork, SavedRun, TakeRows, TakenRows, Taker},
 };
 
 /// Returns the run for these rows; the program logs them itself.
@@ -187,6 +187,10 @@ impl TakeRows for RowCounter {
             tally.fragments(&cut.collect::<Vec<SlotFragment>>())?;
         }
         Ok(Some(wanted))
+    }
+
+    fn taken(&self) -> TakenRows {
+        lock(&self.tally).taken()
     }
 
     fn state(&mut self) -> Result<Vec<u8>, LearnError> {

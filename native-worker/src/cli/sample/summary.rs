@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cli::{data::numbers::about_reading, evaluation, log::LogTargets, meter::Measured},
     learner::LearnError,
-    runs::{self, EvaluationMetrics, Failures, ReadMetrics},
+    runs::{self, EvaluationMetrics, Failures, ReadMetrics, TakenRows},
 };
 
 /// The printed summary.
@@ -218,6 +218,12 @@ impl Tally {
         }
         counts.samples += 1;
         Ok(())
+    }
+
+    /// Returns what the run's summary says of the rows so far.
+    pub(super) fn taken(&self) -> TakenRows {
+        let episode_return_mean = self.counts.returns.spread().map(|spread| spread.mean);
+        TakenRows { env_steps: self.counts.env_steps, episode_return_mean }
     }
 
     /// Returns counts and hash of fragments, for a checkpoint.

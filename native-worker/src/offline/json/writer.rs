@@ -11,7 +11,7 @@ use std::{
 
 use rollmesh_core::{
     batch::AnyBatch,
-    config::ConfigError,
+    config::{Config, ConfigError},
     sampler::{IoContext, OutputWriter, SampleError},
 };
 use rollmesh_data::json::{COMPRESS_COLUMNS, EncodeError, encode_record};
@@ -48,13 +48,17 @@ impl JsonWriterOptions {
     /// [`SampleError::Output`] for invalid settings.
     #[doc(alias("output_max_file_size", "output_compress_columns"))]
     pub fn from_context(context: &IoContext) -> Result<Self, SampleError> {
-        let wrong = |error: ConfigError| SampleError::Output(error.to_string());
+        let options = Self::from_config(&context.config).map_err(|error| SampleError::Output(error.to_string()))?;
+        Ok(Self { worker_index: context.worker.worker_index, ..options })
+    }
+
+    /// As [`from_context`](Self::from_context), for a writer of no worker.
+    pub(crate) fn from_config(config: &Config) -> Result<Self, ConfigError> {
         let default = Self::default();
-        let config = &context.config;
         Ok(Self {
-            max_file_size: config.get("max_file_size").map_err(wrong)?.unwrap_or(default.max_file_size),
-            compress_columns: config.get("compress_columns").map_err(wrong)?.unwrap_or(default.compress_columns),
-            worker_index: context.worker.worker_index,
+            max_file_size: config.get("max_file_size")?.unwrap_or(default.max_file_size),
+            compress_columns: config.get("compress_columns")?.unwrap_or(default.compress_columns),
+            ..default
         })
     }
 }

@@ -5,6 +5,7 @@ mod ranks;
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -23,11 +24,13 @@ use rollmesh_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{RunRequestError, own_sampler::SampleWatch, read_metrics::ReadMetrics, row_source::RowSource};
+use super::{
+    RunRequestError, output::RunOutput, own_sampler::SampleWatch, read_metrics::ReadMetrics, row_source::RowSource,
+};
 use crate::{
     Registry,
     learner::{ENV_STEPS, LearnError, Learned, Results, algorithm, report_results},
-    offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS},
+    offline::{DATASET, DATASET_SETTINGS, INPUT_SETTINGS, json::JsonWriterOptions},
 };
 
 /// The learner of a run without leases, and the workers that sample or read for it, on a thread of its own.
@@ -43,6 +46,12 @@ pub(crate) struct LocalWorker {
     pub(super) is_saved: bool,
     /// True if a run can be resumed where this one is.
     pub(super) can_be_resumed: bool,
+    /// The output of a run that writes its rows itself; `None` if its worker does, or without any.
+    pub(super) output: Option<RunOutput>,
+    /// How the run is to write its rows; `None` if it is not to.
+    pub(super) output_options: Option<JsonWriterOptions>,
+    /// Open episodes of the checkpoint that could not be continued, until an iteration reports them.
+    pub(super) lost_episodes: u64,
     /// Number of workers of earlier processes that were lost.
     disturbances: u64,
     is_interrupted: Arc<AtomicBool>,
@@ -66,7 +75,7 @@ pub(crate) struct Iterated {
     pub(crate) warnings: Vec<String>,
     /// Number of workers lost so far.
     pub(crate) disturbances: u64,
-    /// Open episodes that were abandoned in it, since a failed sample could not restore them.
+    /// Open episodes that were abandoned in it, since a failed sample or the checkpoint could not restore them.
     pub(crate) abandoned: u64,
     pub(crate) learned: Learned,
 }
@@ -111,6 +120,9 @@ impl LocalWorker {
             before: None,
             is_saved: false,
             can_be_resumed,
+            output: None,
+            output_options: None,
+            lost_episodes: 0,
             disturbances: 0,
             is_interrupted: Arc::default(),
             ranks,
@@ -213,7 +225,7 @@ impl LocalWorker {
         if saved != now {
             return Err(LearnError::Rows(format!("the run was saved with {saved} workers and is resumed with {now}")));
         }
-        self.rows.set_sampler_states(samplers)?;
+        self.lost_episodes = self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
     }
@@ -252,6 +264,9 @@ impl LocalWorker {
             *vars.num_grad_updates_per_policy.entry(id.clone()).or_default() += 1;
         }
         self.rows.sync(&vars)?;
+        if let Some(output) = &self.output {
+            output.append(batches).map_err(|error| LearnError::Rows(error.to_string()))?;
+        }
         self.before = if self.ranks.is_some() && self.is_saved { Some(self.look_back_together()?) } else { None };
         self.read.follow(read);
         results.insert(ENV_STEPS.into(), vars.timestep as f64);
@@ -267,7 +282,7 @@ impl LocalWorker {
         warnings.extend(lost.map(|(id, fault)| format!("episode {id} was lost: {fault}")));
         let episodes = ended.iter().filter(|episode| episode.faulty.is_none()).map(RolloutMetrics::of_slot).collect();
         let (read, disturbances) = (self.read.clone(), self.disturbances + self.rows.disturbances());
-        let abandoned = self.rows.take_abandoned();
+        let abandoned = self.rows.take_abandoned() + mem::take(&mut self.lost_episodes);
         Ok(Some(Iterated { env_steps: steps, episodes, read, warnings, disturbances, abandoned, learned }))
     }
 

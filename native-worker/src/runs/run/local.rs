@@ -26,7 +26,7 @@ impl Run {
     /// Returns whether the other ranks have not been notified yet that it was interrupted.
     pub(crate) fn has_ranks_to_notify(&self) -> bool {
         let is_interrupted = match &self.consumer {
-            Some(Consumer::Local(_, is_interrupted)) => is_interrupted.load(Ordering::Relaxed),
+            Some(Consumer::Local { is_interrupted, .. }) => is_interrupted.load(Ordering::Relaxed),
             _ => false,
         };
         self.has_ranks() && is_interrupted

@@ -91,7 +91,7 @@ impl Run {
         }
         request.run_dir.as_deref().map_or(Ok(()), RunDir::check_free)?;
         let slots = request.config.num_slots();
-        let output = request.leased_output(&prepared).map(|dir| RunOutput::create(dir, slots)).transpose()?;
+        let output = request.run_output(&prepared).map(|target| RunOutput::create(target, slots)).transpose()?;
         Self::prepared(place, request, prepared, Start { taker, output, ..Start::default() })
     }
 
@@ -107,7 +107,7 @@ impl Run {
                 None => Self::learning(place, request, *parts, start),
             },
             Prepared::Local(worker, notice) => {
-                let mut run = Self::local(place, request, *worker, start.learner)?;
+                let mut run = Self::local(place, request, *worker, start)?;
                 run.warnings.extend(notice);
                 Ok(run)
             }
@@ -149,17 +149,17 @@ impl Run {
             saved.as_ref().map_or(0, |saved| saved.policy.iteration),
             output.as_ref().map_or(0, OutputPlace::iteration),
         );
-        let (output, old_output) = match (request.leased_output(&prepared), output) {
+        let (output, old_output) = match (request.run_output(&prepared), output) {
             (None, old) => {
                 if old.is_some() {
                     warnings.push("the run was begun with --output: without it, no more rows are written".into());
                 }
                 (None, old)
             }
-            (Some(dir), old) => {
+            (Some(target), old) => {
                 let (output, is_whole) = match old {
-                    None => (RunOutput::create(dir, slots)?, true),
-                    Some(place) => RunOutput::reopen(dir, place, slots)?,
+                    None => (RunOutput::create(target, slots)?, true),
+                    Some(place) => RunOutput::reopen(target, place, slots)?,
                 };
                 if !is_whole {
                     warnings.push("the output lacks rows from before the checkpoint".into());
@@ -179,6 +179,7 @@ impl Run {
                 Self::prepared(place, request.clone(), prepared, start)?
             }
             Some(Saved { policy, group, learner, progress }) => {
+                let abandoned = group.ledger().abandoned_episodes;
                 let learner = Some((policy.weights, learner));
                 let start = Start { learner, taker, group: Some(group), output, resumes: true };
                 let mut run = Self::prepared(place, request.clone(), prepared, start)?;
@@ -190,11 +191,15 @@ impl Run {
                     elapsed: progress.elapsed(),
                 };
                 run.state.resume_from(progress, (place.clock)());
+                if run.is_local() {
+                    // Its group is new, since there are no slots.
+                    run.state.group.count_abandoned(abandoned);
+                }
                 run
             }
         };
         run.old_output = old_output;
-        if run.is_local() && request.output.is_some() {
+        if run.is_local() && request.output.is_some() && run.output().is_none() {
             warnings
                 .push("the output continues in new files, and rows from after the checkpoint are in it twice".into());
         }
@@ -255,19 +260,31 @@ impl Run {
         place: RunPlace<'_>,
         request: RunRequest,
         mut worker: LocalWorker,
-        saved: Option<(Weights, Vec<u8>)>,
+        start: Start,
     ) -> Result<Self, StartError> {
         worker.begin()?;
         worker.is_saved = request.run_dir.is_some();
-        match saved {
+        worker.output.clone_from(&start.output);
+        match start.learner {
             Some((weights, state)) => {
                 worker.restore(&state)?;
                 worker.set_weights(&weights)?;
             }
             None => request.given_weights().map_or(Ok(()), |weights| worker.set_weights(&weights))?,
         }
-        let warning = (!worker.can_be_resumed)
-            .then_some("this input can only be read from its beginning: a run that is interrupted cannot be resumed");
+        let mut warnings = Vec::new();
+        if !worker.can_be_resumed {
+            let no_place =
+                "this input can only be read from its beginning: a run that is interrupted cannot be resumed";
+            warnings.push(no_place.into());
+        }
+        if worker.lost_episodes > 0 {
+            let lost = worker.lost_episodes;
+            warnings.push(format!(
+                "{lost} open episodes cannot be continued from the checkpoint: their environments begin the next ones, and the run is \
+                 not reproducible"
+            ));
+        }
         let rank = request.data_parallel.as_ref().map_or(0, |ranks| ranks.rank);
         let (policies, interruption, read) = (worker.ids(), worker.interruption(), worker.read().clone());
         let state = RunLoopConfig {
@@ -279,10 +296,16 @@ impl Run {
         let evaluation = RunEvaluation::of(&request).filter(|_| rank == 0);
         let (rollout, patience_s) = (&request.config.rollout, request.config.hung_worker_timeout_s);
         let watchdog = worker.watch().map(|watch| Watchdog::new(watch, rollout, patience_s));
-        let consumer = Consumer::Local(LearnerThread::spawn(worker)?, interruption);
+        let thread = LearnerThread::spawn(worker)?;
+        let consumer = Consumer::Local { thread, is_interrupted: interruption, output: start.output };
         let mut run = Self::with(place, request, state, consumer, gamma)?;
         run.worker_terms.num_workers = 0;
-        run.warnings.extend(warning.map(String::from));
+        run.warnings.extend(warnings);
+        if run.state.samples_ahead() {
+            let ahead =
+                "sample_async is set: which weights sample a row depends on time, and the run is not reproducible";
+            run.warnings.push(ahead.into());
+        }
         Ok(Self { evaluation, watchdog, read, ..run })
     }
 
@@ -303,9 +326,11 @@ impl Run {
         let kind = request.config.rollout.observation_filter;
         let (weights, mut filter) = filter_of(kind, &state.layout, &state.policies, weights)?;
         let weights = filter.as_mut().map_or_else(|| weights.clone(), |filter| filter.publish(&weights));
+        let mut so_far = None;
         let consumer = match taker {
             Taker::Rows(mut rows) => {
                 taken.map_or(Ok(()), |taken| rows.restore(&taken))?;
+                so_far = Some(rows.taken());
                 Consumer::Rows { thread: LearnerThread::spawn(rows)?, output }
             }
             Taker::Caller(batches) => Consumer::Caller(batches),
@@ -315,7 +340,7 @@ impl Run {
         let evaluation = RunEvaluation::of(&request);
         let run = Self::with(place, request, state, consumer, 1.0)?;
         let recording = Recording::of(place, &run, resumes)?;
-        Ok(Self { evaluation, recording, ..run })
+        Ok(Self { evaluation, recording, taken: so_far, ..run })
     }
 
     fn with(
@@ -345,6 +370,7 @@ impl Run {
             files: None,
             old_output: None,
             is_last_batch_cut: false,
+            taken: None,
             snapshots: BTreeMap::new(),
             warnings,
             history: Vec::new(),

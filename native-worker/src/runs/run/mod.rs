@@ -30,7 +30,7 @@ use rollmesh_core::group::Ledger;
 
 use super::{
     Failures, RunRequest, RunRequestError, SavedRun, Summary,
-    consumer::{Consumer, Consuming, TakeRows},
+    consumer::{Consumer, Consuming, TakeRows, TakenRows},
     evaluation::{EvaluationMetrics, RunEvaluation},
     metrics::IterationMetrics,
     output::OutputPlace,
@@ -128,6 +128,8 @@ pub(crate) struct Run {
     old_output: Option<OutputPlace>,
     /// True if only the first rows of the last batch's fragments were taken.
     is_last_batch_cut: bool,
+    /// What a run without a learner has handed out; `None` for one with a learner or a caller.
+    taken: Option<TakenRows>,
     /// Snapshots after the iterations to which it may have to roll back.
     snapshots: BTreeMap<u64, Snapshot>,
     /// Warnings about its start for users.
@@ -251,8 +253,8 @@ impl Run {
     }
 
     /// Counts a batch that was taken, as a whole or only the first rows of its fragments.
-    pub(crate) fn handle_taken(&mut self, is_cut: bool, now: Micros) -> IterationMetrics {
-        self.is_last_batch_cut = is_cut;
+    pub(crate) fn handle_taken(&mut self, is_cut: bool, rows: Option<TakenRows>, now: Micros) -> IterationMetrics {
+        (self.is_last_batch_cut, self.taken) = (is_cut, rows);
         self.state.handle_taken(now);
         let left = self.config().stop.env_steps.saturating_sub(self.state.env_steps());
         if (1..self.state.batch_env_steps()).contains(&left)
@@ -342,14 +344,17 @@ impl Run {
     pub(crate) fn summary(&self, end: RunEnd, now: Micros) -> Summary {
         let state = &self.state;
         let causes = state.not_reproducible();
+        let learned =
+            || TakenRows { env_steps: state.env_steps(), episode_return_mean: state.episodes().return_mean() };
+        let TakenRows { env_steps, episode_return_mean } = self.taken.unwrap_or_else(learned);
         Summary {
             env: state.config().env().into(),
             algo: state.algo().into(),
             seed: state.config().rollout.seed,
             solved: end == RunEnd::Solved,
             iterations: state.iteration(),
-            env_steps: state.env_steps(),
-            episode_return_mean: state.episodes().return_mean(),
+            env_steps,
+            episode_return_mean,
             evaluation: self.evaluated.clone(),
             evaluations: self.evaluation.as_ref().map_or_else(Default::default, RunEvaluation::counts),
             read: self.read.clone(),
@@ -399,7 +404,7 @@ impl HubRun for Run {
     }
 
     fn interrupt(&self) {
-        if let Some(Consumer::Local(_, is_interrupted)) = &self.consumer {
+        if let Some(Consumer::Local { is_interrupted, .. }) = &self.consumer {
             is_interrupted.store(true, Ordering::Relaxed);
         }
     }

@@ -48,7 +48,7 @@ impl Run {
     pub(super) fn take_snapshot(&self, now: Micros) -> Option<Snapshot> {
         let learner = || match &self.consumer {
             Some(Consumer::Learner { thread, .. }) => Some(thread.state()),
-            Some(Consumer::Local(worker, _)) => Some(worker.ask(LocalWorker::state)),
+            Some(Consumer::Local { thread, .. }) => Some(thread.ask(LocalWorker::state)),
             Some(Consumer::Rows { thread, .. }) => Some(thread.ask(|rows| rows.state())),
             Some(Consumer::Caller(_)) | None => None,
         };
@@ -68,11 +68,13 @@ impl Run {
         })
     }
 
-    /// Returns the output for sampled rows, if there is one.
+    /// Returns the output that the run writes, if there is one.
     pub(super) fn output(&self) -> Option<&RunOutput> {
         match &self.consumer {
-            Some(Consumer::Learner { output, .. } | Consumer::Rows { output, .. }) => output.as_ref(),
-            Some(Consumer::Local(..) | Consumer::Caller(_)) | None => None,
+            Some(Consumer::Learner { output, .. } | Consumer::Rows { output, .. } | Consumer::Local { output, .. }) => {
+                output.as_ref()
+            }
+            Some(Consumer::Caller(_)) | None => None,
         }
     }
 

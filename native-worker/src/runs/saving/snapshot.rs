@@ -31,7 +31,7 @@ pub(in super::super) struct Snapshot {
     pub(in super::super) group: GroupState,
     pub(in super::super) learner: LearnerState,
     pub(in super::super) progress: SavedProgress,
-    /// The output for sampled rows, if there is one.
+    /// The output that the run writes, if there is one.
     pub(in super::super) output: Option<RunOutput>,
 }
 
