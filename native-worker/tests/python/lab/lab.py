@@ -125,7 +125,9 @@ class Faulty(gymnasium.Env):
         obs = np.full(1, self.t, np.float32)
         if self.t == 4:
             if self.fault == "raise":
-                self.lose_the_key()
+                self.look_up(3)
+            elif self.fault == "recursion":
+                self.look_up(10**6)
             elif self.fault == "exit":
                 os._exit(7)
             elif self.fault == "crash":
@@ -139,6 +141,9 @@ class Faulty(gymnasium.Env):
             elif self.fault == "old":
                 return obs, 0.0, False, {}
         return obs, 1.0, False, False, {}
+
+    def look_up(self, calls):
+        return self.lose_the_key() if calls == 0 else self.look_up(calls - 1)
 
     def lose_the_key(self):
         raise KeyError("the key is lost")
