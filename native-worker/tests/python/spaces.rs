@@ -78,9 +78,9 @@ fn compound_observations_keep_their_numbers() {
     let mut row = [0; 4];
     first("whole", RowsMut::I64(&mut row)).unwrap();
     assert_eq!(row, [(1 << 53) + 1, 0, 1, 0]);
-    for (name, numbers) in
-        [("double", &[0.1, 0.0, 1.0][..]), ("mixed", &[-9_007_199_254_740_992.0, 0.5]), ("masked", &[0.0, 1.0, 0.1])]
-    {
+    let points: [(&str, &[f64]); 3] =
+        [("double", &[0.1, 0.0, 1.0]), ("mixed", &[-9_007_199_254_740_992.0, 0.5]), ("masked", &[0.0, 1.0, 0.1])];
+    for (name, numbers) in points {
         let mut row = vec![0.0; numbers.len()];
         first(name, RowsMut::F64(&mut row)).unwrap();
         assert_eq!(row, numbers, "{name}");
