@@ -130,6 +130,10 @@ class RolloutWorker:
         """Calls a function with this worker."""
         return func(self, *args, **kwargs)
 
+    def for_policy(self, func: Callable[..., T], policy_id: str = "default_policy", **kwargs: Any) -> T:
+        """Calls a function with a policy."""
+        return func(self.get_policy(policy_id), **kwargs)
+
     def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
         """Calls a function with each policy and its id."""
         return [func(policy, id, **kwargs) for id, policy in self.policy_map.items()]
