@@ -432,6 +432,9 @@ class Groups(unittest.TestCase):
                 group.sync_filters(update_worker_filter_stats=False)
                 local, *others = (filters["default_policy"]["count"] for filters in group.get_filters())
                 self.assertGreater(local, max(others))
+                group.sync_env_runner_states(config={"update_worker_filter_stats": True, **config})
+                local, *others = (filters["default_policy"]["count"] for filters in group.get_filters())
+                self.assertEqual(others, [local, local])
         with RolloutWorker(config) as worker, RolloutWorker(CONFIG) as plain:
             worker.sample()
             self.assertGreaterEqual(worker.get_filters()["default_policy"]["count"], 80)
