@@ -338,7 +338,8 @@ class WorkerGroup:
         A thread of this process makes the calls one after the other, in between those of other methods.
         `fetch_ready_async_reqs` returns their results. Workers with two calls that have not been fetched are left out.
         """
-        ids = self.healthy_worker_ids() if remote_worker_ids is None else list(remote_worker_ids)
+        healthy = self.healthy_worker_ids()
+        ids = healthy if remote_worker_ids is None else list(remote_worker_ids)
         begun = Counter(id for id, _ in self._in_flight)
         free = [id for id in ids if begun[id] < 2]
         self._in_flight += [(id, self._thread.submit(func, self._member(id))) for id in free]
