@@ -1,4 +1,4 @@
-"""`rollmesh up|scale|status|down --ray ADDRESS`: the launcher on a Ray cluster as a command line."""
+"""`rollmesh up|scale|status|renew|down --ray ADDRESS`: the launcher on a Ray cluster as a command line."""
 
 import argparse
 import json
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 
 DESCRIPTION = """Workers of a hub on a Ray cluster. The token comes from the environment variable ROLLMESH_TOKEN or from --token-file: for `up`
-one of the role launcher, for `scale` an operator's."""
+and `renew` one of the role launcher, for `scale` an operator's."""
 
 
 def is_for_ray(arguments: Sequence[str]) -> bool:
     """Returns whether this command line, without the program's name, is one for a Ray cluster."""
-    return any(word == "--ray" or word.startswith("--ray=") for word in arguments) or arguments[:1] in (["up"], ["down"])
+    return any(word == "--ray" or word.startswith("--ray=") for word in arguments) or arguments[:1] in (["up"], ["renew"], ["down"])
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -33,6 +33,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     up.add_argument("--capacity", type=int, default=64, metavar="N", help="most workers at the same time [default: 64]")
     up.add_argument("--num-cpus", type=float, default=1, metavar="N", help="CPUs that each worker reserves [default: 1]")
     up.add_argument("--num-gpus", type=float, default=0, metavar="N", help="GPUs that each worker reserves [default: 0]")
+    up.add_argument(
+        "--join-seconds",
+        type=int,
+        default=86400,
+        metavar="S",
+        help="seconds in which a worker has to join, while its actor waits for resources, too [default: 86400]",
+    )
     up.add_argument("--program", help="the program rollmesh on the nodes [default: the installed one]")
     up.add_argument(
         "--worker-option",
@@ -48,6 +55,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     scale = command("scale", "set the number of workers, and return immediately", takes_token=True)
     scale.add_argument("num_workers", type=int, metavar="N")
     command("status", "print the launcher's state as JSON", takes_token=False)
+    command("renew", "give the launcher the token that replaces its own", takes_token=True)
     command("down", "end the launcher and its workers", takes_token=False)
     return parser.parse_args(arguments)
 
@@ -88,6 +96,7 @@ def main(arguments: Sequence[str]) -> int:
                     tls_client_cert=parsed.tls_client_cert,
                     tls_client_key=parsed.tls_client_key,
                     arguments=parsed.worker_option,
+                    join_seconds=parsed.join_seconds,
                 )
                 if launcher["found"]:
                     end = f"rollmesh down --ray {parsed.ray} --name {parsed.name}"
@@ -99,6 +108,8 @@ def main(arguments: Sequence[str]) -> int:
                 cluster.scale(parsed.num_workers, token_of(parsed), name=parsed.name)
             case "status":
                 print(json.dumps(cluster.status(name=parsed.name), indent=2))
+            case "renew":
+                cluster.renew(token_of(parsed), name=parsed.name)
             case "down":
                 cluster.down(name=parsed.name)
     except (cluster.NotRunning, cluster.Refused, OSError, ValueError, ray.exceptions.RayError) as error:

@@ -4,8 +4,10 @@ another program."""
 import functools
 import json
 import os
+import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sysconfig
 import tempfile
@@ -18,6 +20,7 @@ from ray.cluster_utils import Cluster
 from rollmesh import ray as cluster
 
 PROGRAM = os.environ.get("ROLLMESH_BIN") or cluster.program_here()
+ROOT = pathlib.Path(os.environ.get("ROLLMESH_ROOT", pathlib.Path(__file__).parents[2]))
 # Only an operation that hangs takes this long.
 PATIENCE = 120.0
 
@@ -29,24 +32,41 @@ def rollmesh(hub: "Hub", *arguments: str, token: str) -> str:
 
 
 class Hub:
-    """A hub without a run."""
+    """A hub without a run, whose tokens outlive it."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        folder = self.folder.name
-        command = [PROGRAM, "hub", "--listen", "127.0.0.1:0", "--state-dir", folder, "--runs-dir", f"{folder}/runs"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        dashboard = re.compile(r"dashboard  http://([^/]+)/#token=(\w+)")
-        for line in self.process.stderr:
-            if found := dashboard.match(line):
-                self.url, self.operator = f"ws://{found[1]}", found[2]
-                break
-        self.launcher = rollmesh(self, "tokens", "create", "--role", "launcher", token=self.operator).strip()
+        self.tokens, self.runs = (os.path.join(self.folder.name, name) for name in ("tokens.json", "runs"))
+        create = [PROGRAM, "tokens", "create", "--file", self.tokens, "--role"]
+        self.operator, self.launcher = (
+            subprocess.run([*create, role], check=True, capture_output=True, text=True).stdout.strip()
+            for role in ("operator", "launcher")
+        )
+        self.start("127.0.0.1:0", "hub", "--runs-dir", self.runs)
+
+    def start(self, listen: str, *words: str) -> None:
+        """Starts the hub, or another one in its place."""
+        log = os.path.join(self.folder.name, f"{words[0]}.log")
+        command = [PROGRAM, *words, "--listen", listen, "--state-dir", self.folder.name, "--tokens", self.tokens]
+        with open(log, "w") as file:
+            self.process = subprocess.Popen(command, stderr=file, stdout=subprocess.DEVNULL)
+
+        def url() -> re.Match[str] | None:
+            with open(log) as file:
+                return re.search(r"rollmesh worker --hub (ws://(\S+))", file.read())
+
+        self.url, self.address = until("the hub's address", url).groups()
+
+    def operate(self, *words: str) -> str:
+        return rollmesh(self, *words, token=self.operator)
+
+    def until_places(self) -> None:
+        """Waits until the hub knows the places of a launcher: before that it would start workers on its own machine."""
+        until("a launcher's places", lambda: json.loads(self.operate("status", "--json"))["launchers"])
 
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.process.stderr.close()
         self.folder.cleanup()
 
 
@@ -82,7 +102,7 @@ def parent(pid: int) -> int:
 class LocalRay(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        cls.ray = ray.init(num_cpus=4, include_dashboard=True, log_to_driver=False)
+        cls.ray = ray.init(num_cpus=10, include_dashboard=True, log_to_driver=False)
 
     @classmethod
     def tearDownClass(cls) -> None:
@@ -92,8 +112,13 @@ class LocalRay(unittest.TestCase):
         self.hub = Hub()
         self.addCleanup(self.hub.stop)
 
-    def up(self, **settings: object) -> dict:
+    def start(self, **settings: object) -> dict:
         return cluster.up(self.hub.url, self.hub.launcher, name=self.id().rsplit(".", 1)[1], program=PROGRAM, **settings)
+
+    def up(self, **settings: object) -> dict:
+        launcher = self.start(**settings)
+        self.hub.until_places()
+        return launcher
 
     def status(self) -> dict:
         return cluster.status(name=self.id().rsplit(".", 1)[1])
@@ -136,7 +161,7 @@ class LocalRay(unittest.TestCase):
             cluster.status(name=name)
 
     def test_workers_wait_for_resources(self) -> None:
-        self.up(num_cpus=3)
+        self.up(num_cpus=6)
         self.scale(2)
         until("a worker that waits", lambda: sorted(w["state"] for w in self.status()["workers"]) == ["pending", "running"])
         self.scale(1)
@@ -175,26 +200,98 @@ class LocalRay(unittest.TestCase):
         run("down", job=True)
         until("the end of the workers", lambda: not self.workers())
 
+    def test_documented_commands_start_ten_workers(self) -> None:
+        section = ROOT.joinpath("docs/deploy.md").read_text().partition("\n### Ray\n")[2]
+        block = re.search(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)[1]
+        # This hub has no certificate, and the operator's token is in the environment.
+        for documented, here in {"wss://hub.example:7878": self.hub.url, " --tls-fingerprint …": "", "ROLLMESH_TOKEN=… ": ""}.items():
+            self.assertIn(documented, block)
+            block = block.replace(documented, here)
+        scripts = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+        environment = os.environ | {"ROLLMESH_TOKEN": self.hub.operator, "PATH": scripts}
+        commands = block.splitlines()
+        self.assertEqual(len(commands), 3)
+        for command in commands:
+            if " scale " in command:
+                self.hub.until_places()
+            subprocess.run(["sh", "-c", command], cwd=self.hub.folder.name, env=environment, check=True, timeout=PATIENCE)
+        until("ten workers", lambda: len(json.loads(self.hub.operate("workers", "--json"))) == 10)
+        self.assertEqual(len(self.workers()), 10)
+        cluster.down(name="ray")
+
     def test_launcher_needs_a_launchers_token(self) -> None:
         with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
             cluster.up(self.hub.url, self.hub.operator, name="refused", program=PROGRAM)
+
+    def test_rotated_token_ends_no_workers(self) -> None:
+        name = self.id().rsplit(".", 1)[1]
+        self.up()
+        self.scale(2)
+        until("two workers", lambda: self.running(2))
+        self.assertEqual({worker["node"] for worker in self.status()["workers"]}, {socket.gethostname()})
+        workers = self.workers()
+        [old] = [line.split()[0] for line in self.hub.operate("tokens", "list").splitlines() if " launcher " in line]
+        cluster.renew(self.hub.operate("tokens", "rotate", old, "--grace", "5s").strip(), name=name)
+        until("the end of the old token", lambda: re.search(f"{old} .* has expired", self.hub.operate("tokens", "list")))
+        self.scale(3)
+        until("a third worker", lambda: self.running(3))
+        self.assertLess(set(workers), set(self.workers()))
+        cluster.down(name=name)
 
     def test_launcher_that_was_refused_later_is_replaced(self) -> None:
         name = self.id().rsplit(".", 1)[1]
         self.up(arguments=["--data-root=/tmp"])
         self.scale(1)
         until("a worker", lambda: len(processes("worker --hub", self.hub.url, "--data-root=/tmp")) == 1)
-        operate = functools.partial(rollmesh, self.hub, "tokens", token=self.hub.operator)
+        operate = functools.partial(self.hub.operate, "tokens")
         [launcher] = [line.split()[0] for line in operate("list").splitlines() if " launcher " in line]
         operate("revoke", launcher)
         until("the end of the worker", lambda: not self.workers())
         with self.assertRaisesRegex(cluster.Refused, "tokens create --role launcher"):
-            until("its end", lambda: self.up() and None)
+            until("its end", lambda: self.start() and None)
         self.hub.launcher = operate("create", "--role", "launcher").strip()
         self.assertEqual(self.up()["name"], name)
         self.scale(1)
         until("a worker", lambda: self.running(1))
         cluster.down(name=name)
+
+
+class Run:
+    """A run of two workers that is in progress on a hub, or another hub's after that has been killed."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        before = set(os.listdir(hub.runs)) if os.path.exists(hub.runs) else set()
+        settings = ["seed=5", "num_workers=2", "num_envs=8", "num_slots=16", "stop.env_steps=200000"]
+        hub.operate("start", *(word for setting in settings for word in ("--set", setting)))
+        [name] = until("the run", lambda: os.path.exists(hub.runs) and set(os.listdir(hub.runs)) - before)
+        self.dir = os.path.join(hub.runs, name)
+
+    def read(self, name: str) -> dict:
+        with open(os.path.join(self.dir, name)) as file:
+            return json.load(file)
+
+    def metrics(self) -> list[dict]:
+        try:
+            with open(os.path.join(self.dir, "metrics.jsonl")) as file:
+                return [json.loads(line) for line in file if line.endswith("\n")]
+        except FileNotFoundError:
+            return []
+
+    def until_iterations(self, more: int) -> None:
+        wanted = len(self.metrics()) + more
+        until(f"iteration {wanted}", lambda: self.is_over() or len(self.metrics()) >= wanted)
+        assert not self.is_over(), "the run is too short for what happens to it"
+
+    def is_over(self) -> bool:
+        return os.path.exists(os.path.join(self.dir, "summary.json"))
+
+    def outcome(self) -> tuple[dict, list[dict]]:
+        """Waits for the end. Returns the summary and the metrics, without times."""
+        until("the end of the run", self.is_over)
+        times = {"wall_s", "steps_per_s"}
+        metrics = [{key: value for key, value in line.items() if key not in times} for line in self.metrics()]
+        return {key: value for key, value in self.read("summary.json").items() if key not in times}, metrics
 
 
 class Nodes(unittest.TestCase):
@@ -210,51 +307,78 @@ class Nodes(unittest.TestCase):
         self.hub = Hub()
         self.addCleanup(self.hub.stop)
         cluster.up(self.hub.url, self.hub.launcher, name="nodes", program=PROGRAM, capacity=2)
-
-    def run_on_hub(self, disturb) -> dict:
-        """Runs two workers' work on the cluster. Returns the run's summary."""
-        settings = ["seed=5", "num_workers=2", "num_envs=8", "num_slots=16", "stop.env_steps=120000"]
-        command = [PROGRAM, "start", "--hub", self.hub.url, "--wait", "--json"]
-        command += [word for setting in settings for word in ("--set", setting)]
-        environment = os.environ | {"ROLLMESH_TOKEN": self.hub.operator}
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
-            until("two workers", lambda: len(self.workers()) == 2)
-            disturb()
-            done = json.loads(run.communicate(timeout=PATIENCE)[0])
-        with open(os.path.join(done["dir"], "summary.json")) as file:
-            return json.load(file)
+        self.hub.until_places()
 
     def workers(self) -> list[int]:
         return processes("worker --hub", self.hub.url)
 
-    def replaced(self, victims: list[int]) -> bool:
-        workers = self.workers()
-        return len(workers) == 2 and not set(victims) <= set(workers)
+    def raylet_of(self, worker: int) -> object:
+        """Returns the node whose raylet is an ancestor of this process."""
+        ancestors = [worker]
+        while ancestors[-1] > 1:
+            ancestors.append(parent(ancestors[-1]))
+        return next(node for node in self.nodes if node.all_processes["raylet"][0].process.pid in ancestors)
 
-    def kill_everything_once(self) -> None:
-        [victim, _] = self.workers()
-        os.kill(victim, signal.SIGKILL)
-        until("another worker", lambda: self.replaced([victim]))
-        before = self.workers()
-        actor = cluster.status(name="nodes")["workers"][0]["actor_pid"]
-        orphan = next(pid for pid in before if parent(pid) == actor)
-        os.kill(actor, signal.SIGKILL)
+    def replace(self, run: Run, what: str, victims: list[int], kill) -> None:
+        """Kills what workers depend on, in the middle of a run: they end soon, and others take their places."""
+        run.until_iterations(3)
         killed = time.monotonic()
-        until("the end of the actor's worker", lambda: orphan not in self.workers())
-        self.assertLess(time.monotonic() - killed, 3, "a worker ends with its actor")
-        until("another worker", lambda: self.replaced(before))
-        # A node of the cluster ends with its raylet, and so do all processes there.
-        before = self.workers()
-        self.cluster.remove_node(self.nodes[0], allow_graceful=False)
-        self.cluster.add_node(num_cpus=2, object_store_memory=100 << 20)
-        until("workers on the other nodes", lambda: len(self.workers()) == 2)
-        self.assertEqual(len(before), 2)
+        kill()
+        until(f"the end of the workers of the {what}", lambda: not set(victims) & set(self.workers()))
+        ended = time.monotonic() - killed
+        self.assertLess(ended, 3, f"a worker ends with its {what}")
+        # So that the run is not over before the others are there.
+        self.hub.operate("pause")
+        until("other workers", lambda: len(self.workers()) == 2)
+        replaced = time.monotonic() - killed
+        print(f"{what}: the workers ended after {ended:.2f} s and were replaced after {replaced:.2f} s", flush=True)
+        self.assertLess(replaced, 60)
+        self.hub.operate("resume")
 
-    def test_run_ends_as_a_calm_one_although_worker_actor_and_raylet_are_killed(self) -> None:
-        calm = self.run_on_hub(lambda: None)
-        disturbed = self.run_on_hub(self.kill_everything_once)
-        self.assertEqual(disturbed["weights_hash"], calm["weights_hash"])
-        self.assertEqual(disturbed["env_steps"], calm["env_steps"])
+    def kill_everything_once(self, run: Run) -> None:
+        until("two workers", lambda: len(self.workers()) == 2)
+        victim = self.workers()[0]
+        self.replace(run, "process", [victim], lambda: os.kill(victim, signal.SIGKILL))
+        victim = self.workers()[0]
+        self.replace(run, "actor", [victim], lambda: os.kill(parent(victim), signal.SIGKILL))
+        workers = self.workers()
+        node = self.raylet_of(workers[0])
+        victims = [worker for worker in workers if self.raylet_of(worker) is node]
+
+        # The other node has room for both.
+        def remove() -> None:
+            self.cluster.remove_node(node, allow_graceful=False)
+            self.nodes.remove(node)
+
+        self.replace(run, "raylet", victims, remove)
+
+        # The hub: another one resumes the run at the same address, with the same tokens and launcher.
+        run.until_iterations(3)
+        self.hub.operate("checkpoint")
+        run.until_iterations(3)
+        self.hub.process.kill()
+        self.hub.process.wait()
+        self.hub.start(self.hub.address, "train", "--resume", run.dir, "--remote-only")
+        self.hub.until_places()
+        self.hub.operate("scale", "2")
+
+    def test_run_ends_as_a_calm_one_although_worker_actor_raylet_and_hub_are_killed(self) -> None:
+        calm = Run(self.hub)
+        expected = calm.outcome()
+        disturbed = Run(self.hub)
+        self.kill_everything_once(disturbed)
+        self.assertEqual(disturbed.outcome(), expected)
+        # Each env step that was granted was learned from once, or has a reason.
+        for run in (calm, disturbed):
+            ledger, env_steps = run.read("ledger.json"), expected[0]["env_steps"]
+            self.assertEqual((ledger["committed"], ledger["consumed"]), (env_steps, env_steps))
+            others = [ledger["superseded"], *ledger["rejected"].values(), *ledger["expired"].values()]
+            self.assertEqual(ledger["granted"], env_steps + sum(others) + ledger["outstanding"], ledger)
+        until("the end of the workers", lambda: not self.workers())
+
+    def test_workers_of_a_killed_hub_end_once_their_launcher_gives_it_up(self) -> None:
+        self.hub.operate("scale", "2")
+        until("two workers", lambda: len(self.workers()) == 2)
         self.hub.process.kill()
         ended = time.monotonic()
         until("the end of the workers", lambda: not self.workers())

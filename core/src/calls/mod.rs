@@ -25,7 +25,7 @@
 //! - A caller's own timeout is separate: calls without an answer by then are dropped, which is no error. The worker stays
 //!   healthy and continues with them.
 //! - An unhealthy worker stays so until the caller marks it as healthy, or requests that answers count as a sign of
-//! health:   the worker may have lost its state.
+//!   health: the worker may have lost its state.
 //! - Late answers are not accepted. An answer to a call that is over is counted.
 //! - Every call that started ends in exactly one of the [`CallCounters`].
 //! - Deterministic: the same sequence of calls gives the same outputs. Memory is bounded by the number of workers, except

@@ -125,7 +125,7 @@ pub enum ExportError {
     #[error("an ONNX file holds one policy, and the run has {0}: name one with --policy")]
     Several(String),
     /// The run has no such policy.
-    #[error("the run has no policy '{id}', but {known}")]
+    #[error("the run has no policy '{id}': it has {known}")]
     Unknown {
         /// The name that was given.
         id: PolicyId,

@@ -62,6 +62,7 @@ pub(crate) struct StartCommand {
 pub(crate) struct CannotProvide {
     engine: &'static str,
     what: &'static str,
+    /// The flag of the hub, and the setting of a run in its file of settings.
     setting: &'static str,
 }
 
@@ -85,13 +86,13 @@ impl LaunchEngine {
     fn check(&self, spec: &WorkerSpec) -> Result<(), CannotProvide> {
         let (is_slurm, is_custom) = (matches!(self, Self::Srun | Self::Sbatch), matches!(self, Self::Custom(_)));
         if spec.cpus > 0 && !is_slurm && !is_custom {
-            return Err(self.refuse("CPUs", "worker.cpus"));
+            return Err(self.refuse("CPUs", "--worker-cpus (host.worker.cpus)"));
         }
         if spec.gpus.is_some() && !is_slurm && !is_custom {
-            return Err(self.refuse("GPUs", "worker.gpus"));
+            return Err(self.refuse("GPUs", "--worker-gpus (host.worker.gpus)"));
         }
         if !spec.resources.is_empty() && !is_custom {
-            return Err(self.refuse("declared resources", "worker.resources"));
+            return Err(self.refuse("declared resources", "--worker-resource (host.worker.resources)"));
         }
         Ok(())
     }
@@ -296,10 +297,11 @@ mod tests {
     fn resources_that_an_engine_cannot_reserve_are_refused() {
         let spec = WorkerSpec { cpus: 1, ..WorkerSpec::default() };
         let error = words(LaunchEngine::Here, spec).unwrap_err().to_string();
-        let expected = "here cannot reserve CPUs for a worker: leave worker.cpus out, or use an engine that can";
+        let expected = "here cannot reserve CPUs for a worker: leave --worker-cpus (host.worker.cpus) out, or use an \
+                        engine that can";
         assert_eq!(error, expected);
         let spec = WorkerSpec::default().with_resource("simulator", 1);
-        assert!(words(LaunchEngine::Sbatch, spec.clone()).unwrap_err().to_string().contains("worker.resources"));
+        assert!(words(LaunchEngine::Sbatch, spec.clone()).unwrap_err().to_string().contains("--worker-resource (host"));
         assert!(words(LaunchEngine::Custom(vec!["run".into()]), spec).is_ok());
     }
 

@@ -174,7 +174,6 @@ impl LaunchService {
         while let Ok((ended, life)) = ends.try_recv() {
             self.forget(&ended, life);
         }
-        say(&format!("serving the hub at {}, with places for {} workers", self.config.hub, self.capacity()));
         let lost = tokio::select! {
             lost = self.exchange(link, ends, tokens, say) => lost.err().unwrap_or_default(),
             () = asked(leave) => String::new(),
@@ -201,6 +200,8 @@ impl LaunchService {
         say: &impl Fn(&str),
     ) -> Result<Infallible, String> {
         link.send(&self.ready()).await?;
+        // After the report, so that a command that follows finds the places known.
+        say(&format!("serving the hub at {}, with places for {} workers", self.config.hub, self.capacity()));
         loop {
             link.flush().await?;
             let refused = tokio::select! {

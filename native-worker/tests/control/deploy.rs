@@ -100,6 +100,46 @@ async fn secrets_of_kubernetes_start_a_hub_and_let_its_workers_join() {
     hub.line("worker 1 joined").await;
 }
 
+#[tokio::test]
+async fn script_of_systemd_installs_hub_and_workers_and_keeps_their_tokens() {
+    let record = "#!/bin/sh\necho \"${0##*/} $*\" >> \"$DESTDIR/log\"\n";
+    let (folder, path) = programs(&[("systemctl", record), ("journalctl", record)]);
+    let root = folder.path().join("root");
+    fs::create_dir_all(root.join("usr/local/bin")).unwrap();
+    std::os::unix::fs::symlink(PROGRAM, root.join("usr/local/bin/rollmesh")).unwrap();
+    let install = async |arguments: &[&str], code| {
+        let set_up = |command: &mut Command| _ = command.env("PATH", &path).env("DESTDIR", &root);
+        let script = [deploy("systemd/install.sh").display().to_string()];
+        let arguments = script.into_iter().chain(arguments.iter().map(|&word| word.to_owned()));
+        Process::start_program("sh", arguments, set_up).finish_with(code).await.stderr
+    };
+    let installed = |file: &str| fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+
+    let missing = install(&["workers", "wss://hub.example:7878", "abc"], 1).await;
+    assert!(missing.contains("worker.token is missing: copy it from the hub's machine"), "{missing}");
+    install(&["hub", "hub.example"], 0).await;
+    let tokens = ["worker", "operator"].map(|role| installed(&format!("etc/rollmesh/{role}.token")));
+    install(&["hub", "other.example"], 0).await;
+    assert_eq!(["worker", "operator"].map(|role| installed(&format!("etc/rollmesh/{role}.token"))), tokens);
+    assert_eq!(installed("etc/rollmesh/hub.env"), "ROLLMESH_PUBLIC_HOST=other.example\n");
+    install(&["workers", "wss://hub.example:7878", "abc"], 0).await;
+    let settings = "ROLLMESH_HUB=wss://hub.example:7878\nROLLMESH_TRUST=--tls-fingerprint=abc\n";
+    assert_eq!(installed("etc/rollmesh/worker.env"), settings);
+    for unit in ["rollmesh-hub.service", "rollmesh-worker.service"] {
+        assert_eq!(installed(&format!("etc/systemd/system/{unit}")), read(&format!("systemd/{unit}")));
+        assert!(installed("log").contains(&format!("systemctl enable {unit}\nsystemctl restart {unit}\n")));
+    }
+    assert!(install(&[], 2).await.contains("usage: "));
+
+    let [tokens, token] =
+        ["var/lib/rollmesh/tokens.json", "etc/rollmesh/worker.token"].map(|file| root.join(file).display().to_string());
+    let mut hub = Process::start(["hub", "--listen", "127.0.0.1:0", "--tokens", &tokens]);
+    let line = hub.line("rollmesh worker --hub").await;
+    let url = line.split_whitespace().find(|word| word.starts_with("ws://")).unwrap();
+    let _worker = Process::start(["worker", "--hub", url, "--token-file", &token]);
+    hub.line("worker 1 joined").await;
+}
+
 /// Returns the arguments of `rollmesh` in a file that are flags.
 fn flags(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| c.is_whitespace() || "\"'[],".contains(c));

@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 use rollmesh_core::protocol::{Token, TokenHash};
 use serde_json::{Value, json};
 
-use super::HubProcess;
+use super::{HubProcess, count, total};
 use crate::support::{
     Process,
     process::{Invitation, PROGRAM, Signal, children_of, has_ended, kill, send},
@@ -22,17 +22,28 @@ shift 2
 exec sh -c "exec $*"
 "#;
 
-/// Records its arguments, and runs the command behind its options here.
-const SRUN: &str = r#"#!/bin/sh
-echo "srun $*" >> "$LOG"
+/// `srun` or `salloc`: records its arguments, and runs the command behind its options here.
+const RUN: &str = r#"#!/bin/sh
+echo "${0##*/} $*" >> "$LOG"
 while :; do case "$1" in -*) shift ;; *) break ;; esac; done
 exec "$@"
 "#;
 
-/// Records its arguments, prints a job's number, and waits for the job. As in Slurm, the job outlives the command.
+/// Records its arguments, prints a job's number, and waits for the job. As in Slurm, the job outlives the command. A job array runs
+/// on by itself.
 const SBATCH: &str = r#"#!/bin/sh
 echo "sbatch $*" >> "$LOG"
-for last; do :; done
+tasks=
+for last; do
+    case "$last" in
+    --array=1-*) tasks=$(seq "${last#--array=1-}") ;;
+    --export=ALL,*) export "${last#--export=ALL,}" ;;
+    esac
+done
+for task in $tasks; do
+    SLURM_ARRAY_JOB_ID=70 SLURM_ARRAY_TASK_ID=$task setsid sh "$last" < /dev/null > /dev/null 2>&1 &
+done
+[ -z "$tasks" ] || exit 0
 setsid sh -c "${last#--wrap=}" < /dev/null > /dev/null 2>&1 &
 echo "$!;cluster"
 wait $!
@@ -40,15 +51,16 @@ wait $!
 
 const SCANCEL: &str = "#!/bin/sh\necho \"scancel $*\" >> \"$LOG\"\nkill \"$1\"\n";
 
-/// Programs of a cluster in a folder, and the arguments that they were started with.
-struct Fakes {
-    folder: tempfile::TempDir,
+/// Programs of a cluster in a folder, and what they were started with.
+pub(super) struct Fakes {
+    pub(super) folder: tempfile::TempDir,
 }
 
 impl Fakes {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for (name, script) in [("ssh", SSH), ("srun", SRUN), ("sbatch", SBATCH), ("scancel", SCANCEL)] {
+        let scripts = [("ssh", SSH), ("srun", RUN), ("salloc", RUN), ("sbatch", SBATCH), ("scancel", SCANCEL)];
+        for (name, script) in scripts {
             let path = folder.path().join(name);
             fs::write(&path, script).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -61,10 +73,14 @@ impl Fakes {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
-    fn launch(&self, hub: &HubProcess, token: &str, args: &[&str]) -> Process {
+    /// Sets a command up to find the programs.
+    pub(super) fn set_up(&self, command: &mut tokio::process::Command) {
         let path = format!("{}:{}", self.folder.path().display(), std::env::var("PATH").unwrap());
-        let log = self.folder.path().join("log");
-        launch(hub, token, args, |command| _ = command.env("PATH", path).env("LOG", log))
+        command.env("PATH", path).env("LOG", self.folder.path().join("log"));
+    }
+
+    fn launch(&self, hub: &HubProcess, token: &str, args: &[&str]) -> Process {
+        launch(hub, token, args, |command| self.set_up(command))
     }
 }
 
@@ -109,8 +125,8 @@ impl HubProcess {
     }
 }
 
-/// Returns the processes with these words on their command line.
-fn processes(words: [&str; 2]) -> Vec<u32> {
+/// The processes with these words on their command line.
+pub(super) fn processes(words: [&str; 2]) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let has_words = |pid: &u32| {
@@ -364,6 +380,30 @@ async fn launcher_ends_its_workers_when_its_hub_ends_and_serves_the_next_one() {
     hub.succeed(&["scale", "2"]).await;
     let workers = hub.until_workers(2).await;
     assert!(workers.iter().all(|worker| worker["launcher"] == "l"), "{workers:?}");
+}
+
+#[tokio::test]
+async fn drained_worker_of_a_launcher_is_not_replaced_and_a_drained_run_has_lost_nothing() {
+    let mut hub = HubProcess::start().await;
+    let (url, token) = (format!("ws://{}", hub.invitation.address), hub.launcher_token().await);
+    let _launcher = launch(&hub, &token, &["--here"], |_| {});
+    hub.process.line("launcher l has places").await;
+    hub.start_run(2).await;
+    let is_under_way = |status: &Value| status["num_workers"] == 2 && count(&status["iteration"]) > 0;
+    hub.until_status("both", is_under_way).await;
+    let id = hub.workers().await[0]["worker"].to_string();
+    assert_eq!(hub.succeed(&["drain", "--worker", &id]).await, format!("worker {id}: removed\n"));
+    until("the end of its process", || processes([&url, "here-"]).len() == 1).await;
+    let status = hub.until_status("a free place", |status| status["launchers"][0]["running"] == 1).await;
+    assert_eq!((&status["num_local_workers"], &status["phase"]), (&1.into(), &"running".into()));
+
+    let said = hub.succeed(&["drain"]).await;
+    assert!(said.starts_with("run 1: drained after "), "{said}");
+    let status = hub.status().await;
+    let ledger = &status["ledger"];
+    assert_eq!((&ledger["balances"], &ledger["outstanding"], total(&ledger["expired"])), (&true.into(), &0.into(), 0));
+    assert_eq!(ledger["committed"], status["env_steps"], "what was committed was learned from");
+    assert_eq!((&status["num_local_workers"], processes([&url, "here-"]).len()), (&1.into(), 1));
 }
 
 /// Returns the hash of the weights of a run with two local workers, of any kind; `disturb` is called in the middle of

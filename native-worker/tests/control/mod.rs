@@ -2,6 +2,7 @@
 
 mod commands;
 mod deploy;
+mod documented;
 mod launch;
 mod mistakes;
 mod queue;

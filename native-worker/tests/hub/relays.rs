@@ -7,7 +7,7 @@ use rollmesh::{
 use rollmesh_core::{
     env::EnvRegistry,
     protocol::{
-        Message, Role, Token, TokenAction,
+        Message, RefusalCode, Role, Token, TokenAction,
         message::{Hello, ManageTokens, NewToken, WeightsNotice, WeightsRequest},
     },
     run::WeightsDtype,
@@ -198,6 +198,20 @@ async fn relay_needs_a_relays_token() {
     });
     let end = relay.finish_with(2).await;
     assert!(end.stderr.contains("`rollmesh tokens create --role relay` makes one"), "{}", end.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn page_with_a_relays_token_is_refused_and_a_program_is_not() {
+    let hub = TestHub::start().await;
+    let (address, token) = (hub.hub.address(), token_of(&hub, Role::Relay).await);
+    let mut page = Client::connect_as_page(address).await;
+    page.say(&Message::Hello(hello(Role::Relay, token))).await;
+    let refused = page.refusal().await.expect("a refusal");
+    assert_eq!(refused.code, RefusalCode::Token.to_wire());
+    // The same page may watch, and a program may have the weights.
+    let watching = Client::connect_as_page(address).await;
+    let _viewer = watching.introduced(Role::Viewer, token_of(&hub, Role::Viewer).await).await;
+    let _relay = Client::join(address, Role::Relay, token).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -168,5 +168,5 @@ async fn each_of_several_policies_is_exported_by_name() {
     let output = run(2, &["weights", "export", text(&dir), text(&onnx)]).await.stderr;
     assert!(output.contains("an ONNX file holds one policy, and the run has 0, 1: name one with --policy"), "{output}");
     let output = run(2, &["weights", "export", text(&dir), text(&tensors), "--policy", "2"]).await.stderr;
-    assert!(output.contains("the run has no policy '2', but 0, 1"), "{output}");
+    assert!(output.contains("the run has no policy '2': it has 0, 1"), "{output}");
 }

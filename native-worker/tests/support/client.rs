@@ -15,7 +15,10 @@ use rollmesh_core::{
     worker::core_fingerprint,
 };
 use tokio::net::{TcpSocket, TcpStream};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, client_async, connect_async_with_config, tungstenite};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, client_async, connect_async, connect_async_with_config,
+    tungstenite::{self, client::IntoClientRequest as _},
+};
 
 pub(crate) use tungstenite::Message as Frame;
 
@@ -49,6 +52,14 @@ impl Client {
         // Small messages are sent immediately, as every peer's should.
         let socket = connect_async_with_config(format!("ws://{address}/ws"), None, true);
         let (socket, _) = soon("a connection", socket).await.expect("a hub");
+        Self { socket, request: 0 }
+    }
+
+    /// Connects as a page of the hub does, whose browser adds an `Origin`, and says nothing.
+    pub(crate) async fn connect_as_page(address: SocketAddr) -> Self {
+        let mut request = format!("ws://{address}/ws").into_client_request().expect("an address");
+        request.headers_mut().insert("Origin", format!("http://{address}").parse().expect("an origin"));
+        let (socket, _) = soon("a connection", connect_async(request)).await.expect("a hub");
         Self { socket, request: 0 }
     }
 

@@ -12,7 +12,7 @@ restarts of workers, Ray those of the launcher. Actors that wait for resources m
     cluster.status()
     cluster.down()
 
-`rollmesh up|scale|status|down --ray ADDRESS` is the same as a command line. The nodes need this package (`runtime_env={"pip": ["rollmesh"]}`
+`rollmesh up|scale|status|renew|down --ray ADDRESS` is the same as a command line. The nodes need this package (`runtime_env={"pip": ["rollmesh"]}`
 installs it) and Ray.
 """
 
@@ -26,7 +26,7 @@ import ray
 
 from ._actors import NAMESPACE, Launcher, LauncherSettings, actor_name, program_here
 
-__all__ = ["NotRunning", "Refused", "down", "program_here", "scale", "status", "up"]
+__all__ = ["NotRunning", "Refused", "down", "program_here", "renew", "scale", "status", "up"]
 
 
 class NotRunning(RuntimeError):
@@ -56,10 +56,11 @@ def up(
     tls_client_cert: str | None = None,
     tls_client_key: str | None = None,
     arguments: Sequence[str] = (),
+    join_seconds: int = 86400,
     timeout: float = 60,
 ) -> dict[str, Any]:
     """Starts a launcher on the cluster, or finds the one of this name, and waits until the hub has accepted it. A launcher
-    that has ended, since the hub refused it, is replaced; one that runs keeps its token and its settings.
+    that has ended, since the hub refused it, is replaced; one that runs keeps its settings and its token, which `renew` replaces.
 
     Args:
         hub: Address of the hub for the nodes.
@@ -74,6 +75,8 @@ def up(
         tls_fingerprint, tls_ca: Verification of the hub by launcher and workers, as the flags of `rollmesh worker`.
         tls_client_cert, tls_client_key: Their own certificate, for a hub that asks for one: PEM files on each node.
         arguments: Further arguments of `rollmesh worker`.
+        join_seconds: Seconds in which a worker has to join the hub, the time that its actor waits for resources included; at
+            most 86400. Its token expires then, and the hub replaces it.
         timeout: Seconds to wait for the hub.
 
     Returns:
@@ -106,6 +109,7 @@ def up(
         program=program,
         trust=trust,
         arguments=list(arguments),
+        join_seconds=join_seconds,
     )
     options = {"runtime_env": dict(runtime_env)} if runtime_env else {}
     found = False
@@ -139,9 +143,21 @@ def scale(num_workers: int, operator_token: str, *, name: str = "ray", program: 
         raise Refused(done.stderr.strip().removeprefix("error: "))
 
 
+def renew(token: str, *, name: str = "ray") -> None:
+    """Gives the launcher the token that replaces its own after `rollmesh tokens rotate`. It presents that to the hub within two
+    seconds, and keeps its workers. If Ray restarts the launcher's actor, that begins with the token of `up`.
+
+    Raises:
+        NotRunning: There is no such launcher.
+        Refused: It has ended, since the hub does not accept its token.
+    """
+    if not ray.get(_find(name).renew.remote(token)):
+        raise Refused(f"the launcher {name!r} has ended: rollmesh.ray.up starts another one with the new token")
+
+
 def status(*, name: str = "ray") -> dict[str, Any]:
     """Returns the launcher's state: `hub`, `name`, `capacity`, and `workers`, a list of objects with `name`, `state` (`pending`
-    while its actor waits for resources, then `running`), `node`, `actor_pid` and `since`, a Unix time.
+    while its actor waits for resources, then `running`), `node`, the host name of its machine, `actor_pid` and `since`, a Unix time.
 
     Raises:
         NotRunning: There is no such launcher.

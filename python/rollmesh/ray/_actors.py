@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -54,6 +55,8 @@ class LauncherSettings:
     trust: list[str]
     # Further arguments of workers.
     arguments: list[str]
+    # How long a worker may take to join, in seconds.
+    join_seconds: int
 
 
 def reserve(reserved: dict[str, Any], spec: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +82,7 @@ class Worker:
 
     def place(self) -> dict[str, Any]:
         """Returns the place where the actor runs, as soon as it does."""
-        return {"node": ray.util.get_node_ip_address(), "actor_pid": os.getpid()}
+        return {"node": socket.gethostname(), "actor_pid": os.getpid()}
 
     def run(self, arguments: list[str], environment: dict[str, str], token: str) -> tuple[int, str]:
         """Runs the worker to its end. Returns its exit code and the last line that it wrote."""
@@ -114,7 +117,10 @@ class Launcher:
 
     def __init__(self, settings: LauncherSettings, token: str) -> None:
         self._settings = settings
-        self._token = token
+        # Only this user may enter it.
+        self._folder = tempfile.TemporaryDirectory(prefix="rollmesh-")
+        self._token_file = os.path.join(self._folder.name, "token")
+        self._write(token)
         self._workers: dict[str, dict[str, Any]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._is_serving = asyncio.Event()
@@ -134,6 +140,21 @@ class Launcher:
         if self._task.done():
             return self._error or "it has ended"
         return None if self._is_serving.is_set() else self._error or f"no answer within {timeout:.0f} s"
+
+    async def renew(self, token: str) -> bool:
+        """Gives `rollmesh launch` the token that replaces its own, which it presents to the hub within two seconds. Returns
+        whether the launcher serves the hub, or will."""
+        if self._task.done():
+            return False
+        self._write(token)
+        return True
+
+    def _write(self, token: str) -> None:
+        # In one step: `rollmesh launch` may read it at any time.
+        new = f"{self._token_file}.new"
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(token)
+        os.replace(new, self._token_file)
 
     async def has_ended(self) -> bool:
         """Returns whether the launcher has ended for good: the hub refuses it, or it cannot be started."""
@@ -155,8 +176,7 @@ class Launcher:
                 await asyncio.wait_for(process.wait(), FAREWELL)
 
     async def _keep_serving(self) -> None:
-        # Only this user may connect.
-        with tempfile.TemporaryDirectory(prefix="rollmesh-") as folder:
+        with self._folder as folder:
             path = os.path.join(folder, "relay")
             server = await asyncio.start_unix_server(self._serve_relay, path, limit=MAX_LINE)
             async with server:
@@ -167,7 +187,8 @@ class Launcher:
         settings = self._settings
         relay = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_relay.py")
         command = ["launch", "--hub", settings.hub, "--name", settings.name, "--capacity", str(settings.capacity)]
-        command += ["--token-file", "-", "--until-stdin-closes", "--join-seconds", "86400", *settings.trust]
+        command += ["--token-file", self._token_file, "--until-stdin-closes"]
+        command += ["--join-seconds", str(settings.join_seconds), *settings.trust]
         command += [f"--worker-option={argument}" for argument in settings.arguments]
         command += ["--", sys.executable, "-I", "-S", relay, path]
         try:
@@ -182,12 +203,15 @@ class Launcher:
         except OSError as error:
             self._error = f"rollmesh cannot be started: {error}"
             return REFUSED
-        assert self._process.stdin is not None and self._process.stderr is not None
-        self._process.stdin.write(f"{self._token}\n".encode())
+        assert self._process.stderr is not None
+        has_failed = False
         async for line in self._process.stderr:
             text = line.decode(errors="replace").strip()
             print(text, file=sys.stderr, flush=True)
-            self._error = text.removeprefix("error: ")
+            # An error is kept, although advice may follow it.
+            if not has_failed:
+                self._error = text.removeprefix("error: ")
+            has_failed = has_failed or text.startswith("error: ")
             if text.startswith("serving the hub"):
                 self._is_serving.set()
         return await self._process.wait()
