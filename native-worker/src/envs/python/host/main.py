@@ -4,7 +4,7 @@
 
 
 def described(error):
-    """Formats an exception in one line of at most about 2 kB: its message, and its calls outside of this script, innermost first."""
+    """Formats an exception in one line of at most about 2 kB: its message, and its calls, innermost first."""
     text = f"{type(error).__name__}: {str(error)[:240]}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name[:100]}" for frame in reversed(frames)]
