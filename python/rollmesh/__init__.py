@@ -27,7 +27,18 @@ if TYPE_CHECKING:
     from ._batch import MultiAgentBatch, SampleBatch, batch_hash, concat_samples
     from ._config import RunConfig
     from ._functions import Callbacks
-    from ._offline import JsonWriter, ParquetWriter, Reader, estimate
+    from ._offline import (
+        DatasetReader,
+        DirectMethod,
+        DoublyRobust,
+        ImportanceSampling,
+        JsonReader,
+        JsonWriter,
+        ParquetWriter,
+        Reader,
+        WeightedImportanceSampling,
+        estimate,
+    )
     from ._policy import Policy, PolicyMap
     from ._program import allow_python
     from ._vector import VectorEnv as VectorEnv
@@ -44,9 +55,15 @@ _MODULES = {
     "concat_samples": "_batch",
     "RunConfig": "_config",
     "Callbacks": "_functions",
+    "DatasetReader": "_offline",
+    "DirectMethod": "_offline",
+    "DoublyRobust": "_offline",
+    "ImportanceSampling": "_offline",
+    "JsonReader": "_offline",
     "JsonWriter": "_offline",
     "ParquetWriter": "_offline",
     "Reader": "_offline",
+    "WeightedImportanceSampling": "_offline",
     "estimate": "_offline",
     "Policy": "_policy",
     "PolicyMap": "_policy",
@@ -64,10 +81,15 @@ __all__ = [
     "Callbacks",
     "ClosedError",
     "ConfigError",
+    "DatasetReader",
+    "DirectMethod",
+    "DoublyRobust",
     "EnvError",
     "Error",
     "EvalWorker",
     "GroupError",
+    "ImportanceSampling",
+    "JsonReader",
     "JsonWriter",
     "LostWorkerError",
     "MultiAgentBatch",
@@ -80,6 +102,7 @@ __all__ = [
     "RolloutWorker",
     "RunConfig",
     "SampleBatch",
+    "WeightedImportanceSampling",
     "WorkerError",
     "WorkerGroup",
     "__version__",

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from . import _native
 from ._batch import Batch, SampleBatch, Sampled, names_of, of_native, to_column, to_native, view
@@ -31,6 +31,34 @@ class Reader:
     def corrupt_lines(self) -> int:
         """The number of damaged lines that were skipped."""
         return self._reader.corrupt_lines
+
+
+class DatasetReader:
+    """Reads the batches of files, in any format, without end: after the last one comes the first one again."""
+
+    def __init__(
+        self, inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, buffer_size: int | None = None
+    ) -> None:
+        self._open = lambda: Reader(inputs, buffer_size=buffer_size)
+        self._reader = self._open()
+
+    def next(self) -> Sampled:
+        """Returns the next batch."""
+        batch = next(self._reader, None)
+        if batch is None:
+            self._reader = self._open()
+            batch = next(self._reader, None)
+        if batch is None:
+            raise _native.OfflineError("the files have no batches: name others")
+        return batch
+
+
+class JsonReader(DatasetReader):
+    """Does the same as `DatasetReader`, and reads all files once, too."""
+
+    def read_all_files(self) -> Iterator[Sampled]:
+        """Returns all batches, once, from the first one on; the next batch of `next` stays the same."""
+        return self._open()
 
 
 class JsonWriter:
@@ -104,3 +132,51 @@ def estimate(
             handle = handle.without_column(name)
         handle = policy._owner.judged(policy.id, handle, epsilon, gamma if estimator in ("dm", "dr") else None)
     return _native.estimate(estimator, handle, gamma, split_batch_by_episode)
+
+
+class OffPolicyEstimator:
+    """Estimates the value of a policy from logged episodes, see `estimate`; its classes are RLlib's."""
+
+    _estimator: ClassVar[Literal["is", "wis", "dm", "dr"]]
+
+    def __init__(self, policy: Policy, gamma: float = 0.0, epsilon_greedy: float = 0.0) -> None:
+        self.policy, self.gamma, self.epsilon_greedy = policy, gamma, epsilon_greedy
+
+    def estimate(self, batch: SampleBatch, split_batch_by_episode: bool = True) -> dict[str, float]:
+        """Estimates the value, with a model of values that is fitted to this batch if the estimator has one."""
+        return estimate(
+            batch,
+            self._estimator,
+            gamma=self.gamma,
+            split_batch_by_episode=split_batch_by_episode,
+            policy=self.policy,
+            epsilon=self.epsilon_greedy,
+        )
+
+    def train(self, batch: SampleBatch) -> dict[str, Any]:
+        """Returns no metrics: `estimate` fits the model to its own batch."""
+        return {}
+
+
+class ImportanceSampling(OffPolicyEstimator):
+    """Weighs rewards by the ratios of the probabilities of actions."""
+
+    _estimator = "is"
+
+
+class WeightedImportanceSampling(OffPolicyEstimator):
+    """Weighs rewards by ratios that are divided by their means over the episodes."""
+
+    _estimator = "wis"
+
+
+class DirectMethod(OffPolicyEstimator):
+    """Asks a model of values."""
+
+    _estimator = "dm"
+
+
+class DoublyRobust(OffPolicyEstimator):
+    """Corrects a model of values by importance sampling."""
+
+    _estimator = "dr"

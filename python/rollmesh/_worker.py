@@ -4,6 +4,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from concurrent import futures
 from typing import Any, Literal, Self, TypeVar, overload
 
 from . import _native, _program
@@ -106,6 +107,23 @@ class RolloutWorker:
     def config(self) -> dict[str, Any]:
         return self._worker.get("config")
 
+    def creation_args(self) -> dict[str, Any]:
+        """Returns the settings."""
+        return self.config
+
+    def ping(self) -> str:
+        """Returns "pong" once the worker has answered."""
+        self._worker.get("ping")
+        return "pong"
+
+    def get_host(self) -> str:
+        """Returns the name of the worker's machine."""
+        return self._worker.get("hostname")
+
+    def get_node_ip(self) -> str:
+        """Returns the address of the worker's machine."""
+        return self._worker.get("node_ip")
+
     @property
     def reproducible(self) -> bool:
         """False if the rows depend on Python functions, which may depend on anything."""
@@ -129,6 +147,10 @@ class RolloutWorker:
     def apply(self, func: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Calls a function with this worker."""
         return func(self, *args, **kwargs)
+
+    def for_policy(self, func: Callable[..., T], policy_id: str = "default_policy", **kwargs: Any) -> T:
+        """Calls a function with a policy."""
+        return func(self.get_policy(policy_id), **kwargs)
 
     def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
         """Calls a function with each policy and its id."""
@@ -261,6 +283,8 @@ class WorkerGroup:
         own |= {name: most for name, most in self._LIMITS.items() if own.get(name, 0) is None}
         self._group = _native.Group(all_, num_workers, self._has_local, {**own, "placement": placement}, functions)
         self._functions = functions
+        # Calls of `foreach_worker_async` that have not been fetched, with their workers' ids.
+        self._thread, self._in_flight = futures.ThreadPoolExecutor(1, "foreach_worker_async"), list[tuple[int, futures.Future]]()
         self._calls: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._name = f"{all_.get('env')!r}, num_workers={num_workers}, placement={placement!r}"
 
@@ -274,6 +298,11 @@ class WorkerGroup:
     def local_worker(self) -> RolloutWorker | None:
         """Returns the local worker; None if there is none."""
         return self._member(0) if self._has_local else None
+
+    @property
+    def local_env_runner(self) -> RolloutWorker | None:
+        """The local worker; None if there is none."""
+        return self.local_worker()
 
     def foreach_worker(
         self, func: Callable[[RolloutWorker], T], *, local_worker: bool = True, remote_worker_ids: Iterable[int] | None = None
@@ -302,6 +331,39 @@ class WorkerGroup:
                 if remote_worker_ids is not None:
                     raise
         return results
+
+    def foreach_worker_async(self, func: Callable[[RolloutWorker], Any], *, remote_worker_ids: Iterable[int] | None = None) -> int:
+        """Begins to call a function with each healthy worker but the local one; returns the number of calls that began.
+
+        A thread of this process makes the calls one after the other, in between those of other methods.
+        `fetch_ready_async_reqs` returns their results. Workers with two calls that have not been fetched are left out.
+        """
+        healthy = self.healthy_worker_ids()
+        ids = healthy if remote_worker_ids is None else list(remote_worker_ids)
+        begun = Counter(id for id, _ in self._in_flight)
+        free = [id for id in ids if begun[id] < 2]
+        self._in_flight += [(id, self._thread.submit(func, self._member(id))) for id in free]
+        return len(free)
+
+    def fetch_ready_async_reqs(self, *, timeout_seconds: float | None = 0.0) -> list[tuple[int, Any]]:
+        """Returns the workers' ids and results of the calls that have ended, in their order.
+
+        With a timeout it waits until all have, with None for ever. A lost worker has no result. The error of another call is
+        raised; results that are ready then are returned by the next `fetch_ready_async_reqs`.
+        """
+        futures.wait([call for _, call in self._in_flight], timeout_seconds)
+        ready = [(id, call) for id, call in self._in_flight if call.done()]
+        errors = {id_call: id_call[1].exception() for id_call in ready}
+        for id_call, error in errors.items():
+            if error is not None and not isinstance(error, _native.LostWorkerError):
+                self._in_flight.remove(id_call)
+                raise error
+        self._in_flight = [id_call for id_call in self._in_flight if id_call not in errors]
+        return [(id, call.result()) for (id, call), error in errors.items() if error is None]
+
+    def num_in_flight_async_reqs(self) -> int:
+        """Returns the number of calls of `foreach_worker_async` that have not been fetched."""
+        return len(self._in_flight)
 
     def foreach_policy(self, func: Callable[..., T], **kwargs: Any) -> list[T]:
         """Calls a function with each policy of each worker and its id."""
@@ -388,6 +450,18 @@ class WorkerGroup:
         """
         self._group.sync_filters(use_worker_filter_stats, update_worker_filter_stats, env_steps_sampled, seconds(timeout_s))
 
+    def sync_env_runner_states(
+        self, *, config: Mapping[str, Any] | None = None, env_steps_sampled: int | None = None
+    ) -> None:
+        """Does the same as `sync_filters`, with RLlib's settings of it in `config`.
+
+        These are `use_worker_filter_stats`, `update_worker_filter_stats` and `sync_filters_on_rollout_workers_timeout_s`.
+        """
+        names = {name: name for name in ("use_worker_filter_stats", "update_worker_filter_stats")}
+        names["sync_filters_on_rollout_workers_timeout_s"] = "timeout_s"
+        given = {names[name]: value for name, value in (config or {}).items() if name in names}
+        self.sync_filters(env_steps_sampled=env_steps_sampled, **given)
+
     def get_filters(self) -> list[dict[str, dict[str, Any] | None]]:
         """Returns what `RolloutWorker.get_filters` does, of all healthy workers: the local one's first, then by id."""
         return self.foreach_worker(RolloutWorker.get_filters)
@@ -455,6 +529,9 @@ class WorkerGroup:
     def num_remote_workers(self) -> int:
         return self._group.facts()["num_remote_workers"]
 
+    def num_remote_env_runners(self) -> int:
+        return self.num_remote_workers()
+
     @property
     def reproducible(self) -> bool:
         """False if the rows depend on Python functions, which may depend on anything."""
@@ -492,6 +569,7 @@ class WorkerGroup:
 
     def stop(self) -> None:
         """Ends the workers. A call that Ctrl-C has interrupted is waited for at most a second."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._group.stop()
 
     def __enter__(self) -> Self:

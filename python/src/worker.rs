@@ -126,7 +126,10 @@ impl Worker {
         let command = match what {
             "config" => WorkerCommand::CreationArgs,
             "filters" => WorkerCommand::Filters { flush_after: false },
+            "hostname" => WorkerCommand::Hostname,
             "metrics" => WorkerCommand::Metrics,
+            "node_ip" => WorkerCommand::NodeIp,
+            "ping" => WorkerCommand::Ping,
             "spaces" => WorkerCommand::Spaces,
             _ => return Err(Failure::new(Kind::Worker, format!("there is no command '{what}'")).into()),
         };
@@ -278,6 +281,7 @@ fn plain(answer: WorkerAnswer) -> Result<Value, Failure> {
         WorkerAnswer::Metrics(metrics) => metrics_json(&metrics),
         WorkerAnswer::PolicyIds(ids) => serde_json::to_value(ids)?,
         WorkerAnswer::Spaces(spaces) => policy::all_spaces_json(&spaces),
+        WorkerAnswer::Text(text) => text.into(),
         _ => Value::Null,
     })
 }

@@ -1,7 +1,9 @@
 """RLlib's methods of workers and groups that call functions, and TorchRL's of an evaluation worker."""
 
+import ipaddress
 import os
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -44,6 +46,17 @@ class Workers(unittest.TestCase):
             worker.set_is_policy_to_train(None)
             self.assertEqual(worker.get_policies_to_train(), {"a", "b"})
 
+    def test_workers_answer_what_and_where_they_are(self):
+        with RolloutWorker(CONFIG) as worker:
+            self.assertEqual((worker.creation_args(), worker.creation_args()["seed"]), (worker.config, 7))
+            self.assertEqual(worker.for_policy(lambda policy, more: (policy.id, more), more=3), ("default_policy", 3))
+            with self.assertRaisesRegex(rollmesh.PolicyError, "there is no policy 'other'"):
+                worker.for_policy(repr, "other")
+            self.assertEqual((worker.ping(), worker.get_host()), ("pong", socket.gethostname()))
+            ipaddress.ip_address(worker.get_node_ip())
+        with self.assertRaises(rollmesh.ClosedError):
+            worker.ping()
+
     def test_new_mapping_counts_for_new_episodes_and_ends_reproducibility(self):
         config = {**TWO, "policies": {"default_policy": {"policy": "random"}, "b": {"policy": "random"}}}
         with RolloutWorker(config, batch_mode="complete_episodes", count_steps_by="agent_steps") as worker:
@@ -75,6 +88,25 @@ class Workers(unittest.TestCase):
                 self.assertAlmostEqual(found["v_target"], found["v_behavior"], delta=0.5, msg=estimator)
             chance = rollmesh.estimate(batch, "is", gamma=0.9, policy=policy, epsilon=1.0)
             self.assertNotEqual(chance["v_target"], rollmesh.estimate(batch, "is", gamma=0.9, policy=policy)["v_target"])
+
+    def test_estimators_of_rllibs_names_estimate_with_their_policy(self):
+        classes = {
+            "is": rollmesh.ImportanceSampling,
+            "wis": rollmesh.WeightedImportanceSampling,
+            "dm": rollmesh.DirectMethod,
+            "dr": rollmesh.DoublyRobust,
+        }
+        with RolloutWorker({**CONFIG, "rollout_fragment_length": 200}) as worker:
+            batch, policy = worker.sample(), worker.get_policy()
+            for name, estimator in classes.items():
+                settings = {"gamma": 0.9, "policy": policy, "epsilon": 0.3}
+                made = estimator(policy, 0.9, epsilon_greedy=0.3)
+                self.assertEqual(made.train(batch), {})
+                self.assertEqual(made.estimate(batch), rollmesh.estimate(batch, name, **settings), name)
+                by_row = rollmesh.estimate(batch, name, split_batch_by_episode=False, **settings)
+                self.assertEqual(made.estimate(batch, split_batch_by_episode=False), by_row, name)
+            # RLlib's default discounts all but the first reward to nothing.
+            self.assertEqual(classes["is"](policy).estimate(batch)["v_behavior"], 1.0)
 
     def test_estimates_join_the_parts_of_an_episode(self):
         with RolloutWorker(CONFIG) as worker:
@@ -211,6 +243,8 @@ class Groups(unittest.TestCase):
     def test_workers_are_counted_and_replaced(self):
         with WorkerGroup(CONFIG, num_workers=2) as group:
             self.assertEqual((group.num_remote_workers(), group.num_healthy_workers()), (2, 3))
+            self.assertEqual(group.num_remote_env_runners(), 2)
+            self.assertEqual(group.local_env_runner.num_envs, 2)
             group.reset(1)
             self.assertEqual((group.healthy_worker_ids(), group.num_healthy_workers()), ([3], 2))
             self.assertEqual(group.local_worker().num_envs, 2)
@@ -218,6 +252,46 @@ class Groups(unittest.TestCase):
             self.assertEqual((obs.shape, action.n), ((4,), 2))
         with WorkerGroup(CONFIG, num_workers=1, local_worker=False) as group:
             self.assertIsNone(group.local_worker())
+            self.assertIsNone(group.local_env_runner)
+
+    def test_calls_that_have_begun_are_fetched_when_they_have_ended(self):
+        for placement in ("threads", "processes"):
+            release = threading.Event()
+
+            def held(worker):
+                release.wait(60)
+                return len(worker.sample())
+
+            with WorkerGroup(CONFIG, num_workers=2, placement=placement) as group:
+                self.assertEqual(group.fetch_ready_async_reqs(timeout_seconds=None), [])
+                self.assertEqual([group.foreach_worker_async(held) for _ in range(3)], [2, 2, 0])
+                self.assertEqual((group.num_in_flight_async_reqs(), group.fetch_ready_async_reqs()), (4, []))
+                # Other methods answer meanwhile.
+                self.assertEqual(group.num_healthy_workers(), 3)
+                release.set()
+                self.assertEqual(group.fetch_ready_async_reqs(timeout_seconds=60), [(1, 40), (2, 40)] * 2)
+                self.assertEqual(group.num_in_flight_async_reqs(), 0)
+                self.assertEqual(group.foreach_worker_async(RolloutWorker.get_weights, remote_worker_ids=[2]), 1)
+                ((id, weights),) = group.fetch_ready_async_reqs(timeout_seconds=60)
+                self.assertEqual((id, list(weights)), (2, ["default_policy"]))
+
+    def test_failed_call_that_has_begun_is_raised_without_the_loss_of_others(self):
+        def fails_at_first(worker):
+            return worker.get_policy("none") if "worker 1 " in repr(worker) else worker.num_envs
+
+        with WorkerGroup(CONFIG, num_workers=2) as group:
+            self.assertEqual(group.foreach_worker_async(fails_at_first), 2)
+            with self.assertRaisesRegex(rollmesh.PolicyError, "there is no policy 'none'"):
+                group.fetch_ready_async_reqs(timeout_seconds=60)
+            self.assertEqual(group.fetch_ready_async_reqs(timeout_seconds=60), [(2, 2)])
+
+    @unittest.skipUnless(hasattr(signal, "SIGKILL"), "processes are killed otherwise here")
+    def test_call_of_a_lost_worker_has_no_result(self):
+        with WorkerGroup(CONFIG, num_workers=1, placement="processes", local_worker=False) as group:
+            os.kill(group.worker_pids[0], signal.SIGKILL)
+            self.assertEqual(group.foreach_worker_async(RolloutWorker.sample, remote_worker_ids=[1]), 1)
+            self.assertEqual(group.fetch_ready_async_reqs(timeout_seconds=60), [])
+            self.assertEqual(group.num_in_flight_async_reqs(), 0)
 
 
 class Evaluations(unittest.TestCase):

@@ -9,7 +9,7 @@ import unittest
 import numpy as np
 
 import rollmesh
-from rollmesh import JsonWriter, ParquetWriter, Reader, RolloutWorker, SampleBatch, concat_samples
+from rollmesh import DatasetReader, JsonReader, JsonWriter, ParquetWriter, Reader, RolloutWorker, SampleBatch, concat_samples
 
 
 class Files(unittest.TestCase):
@@ -30,6 +30,22 @@ class Files(unittest.TestCase):
                 self.assertEqual(len(read), len(batch))
                 for name in ("obs", "actions", "rewards"):
                     np.testing.assert_array_equal(read[name], batch[name])
+
+    def test_readers_of_rllibs_names_begin_again_after_the_last_batch(self):
+        with RolloutWorker("CartPole-v1", rollout_fragment_length=5, seed=3) as worker:
+            batches = [worker.sample() for _ in range(3)]
+        with tempfile.TemporaryDirectory() as folder:
+            with JsonWriter(folder) as out:
+                for batch in batches:
+                    out.write(batch)
+            lengths = [len(batch) for batch in batches]
+            for made in (JsonReader(folder), DatasetReader([folder])):
+                starts = [made.next()["obs"][0].tolist() for _ in range(4)]
+                self.assertEqual(starts, [batch["obs"][0].tolist() for batch in [*batches, batches[0]]])
+            self.assertEqual([len(batch) for batch in JsonReader(folder).read_all_files()], lengths)
+            pathlib.Path(folder, "empty.json").touch()
+            with self.assertRaisesRegex(rollmesh.OfflineError, "the files have no batches"):
+                DatasetReader(pathlib.Path(folder, "empty.json")).next()
 
     def test_missing_files_are_named(self):
         with self.assertRaisesRegex(rollmesh.OfflineError, "no-such-folder"):

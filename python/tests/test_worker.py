@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import multiprocessing
 import os
 import pathlib
 import pickle
@@ -20,14 +19,6 @@ import rollmesh
 from rollmesh import Algorithm, EvalWorker, RolloutWorker, WorkerGroup, _program
 
 CONFIG = {"env": "CartPole-v1", "num_envs": 8, "rollout_fragment_length": 100, "seed": 7}
-
-
-def sample_in_fork(worker: RolloutWorker, answers) -> None:
-    try:
-        worker.sample()
-        answers.put("sampled")
-    except rollmesh.ClosedError as error:
-        answers.put(str(error))
 
 
 class Workers(unittest.TestCase):
@@ -248,18 +239,6 @@ class Workers(unittest.TestCase):
         with self.assertRaisesRegex(rollmesh.ClosedError, "RolloutWorker was stopped"):
             worker.sample()
 
-    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork here")
-    def test_a_fork_is_refused(self):
-        with RolloutWorker(CONFIG) as worker:
-            context = multiprocessing.get_context("fork")
-            answers = context.SimpleQueue()
-            child = context.Process(target=sample_in_fork, args=(worker, answers))
-            child.start()
-            answer = answers.get()
-            child.join()
-            self.assertIn("did not survive the fork", answer)
-            self.assertEqual(worker.sample().env_steps(), 800)
-
     @unittest.skipUnless(hasattr(signal, "setitimer"), "there are no timers here")
     def test_no_batch_is_lost_to_ctrl_c(self):
         # The system's timer is on time without a thread of this process, and its signal raises the same as Ctrl-C.
@@ -432,6 +411,9 @@ class Groups(unittest.TestCase):
                 group.sync_filters(update_worker_filter_stats=False)
                 local, *others = (filters["default_policy"]["count"] for filters in group.get_filters())
                 self.assertGreater(local, max(others))
+                group.sync_env_runner_states(config={"update_worker_filter_stats": True, **config})
+                local, *others = (filters["default_policy"]["count"] for filters in group.get_filters())
+                self.assertEqual(others, [local, local])
         with RolloutWorker(config) as worker, RolloutWorker(CONFIG) as plain:
             worker.sample()
             self.assertGreaterEqual(worker.get_filters()["default_policy"]["count"], 80)

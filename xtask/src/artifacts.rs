@@ -184,11 +184,27 @@ pub(crate) fn npm_project(job: &Job, name: &str, others: &[&str]) -> Result<Path
 /// interpreter.
 pub(crate) fn wheel_environment(job: &Job) -> Result<PathBuf> {
     let wheel = wheel(job)?;
-    let folder = target().join("xtask/wheel");
-    let python = tools::virtual_env(job, &folder.join("venv"))?;
-    tools::pip_install(job, &python, &[wheel])?;
-    tools::pip_install(job, &python, &tools::GYMNASIUM)?;
+    let python = tools::virtual_env(job, &target().join("xtask/wheel/venv"))?;
+    install_wheel(job, &python, &wheel)?;
     Ok(python)
+}
+
+/// Installs the Python package that [`wheel_environment`] has built in new virtual environments of the other versions of
+/// Python on this machine, and returns their interpreters.
+pub(crate) fn other_wheel_environments(job: &Job) -> Result<Vec<PathBuf>> {
+    let folder = target().join("xtask/wheel");
+    let (wheel, mut pythons) = (built_wheel(&folder)?, Vec::new());
+    for (at, interpreter) in tools::other_pythons(job).iter().enumerate() {
+        let python = tools::virtual_env_of(job, interpreter, &folder.join(format!("venv-{at}")))?;
+        install_wheel(job, &python, &wheel)?;
+        pythons.push(python);
+    }
+    Ok(pythons)
+}
+
+fn install_wheel(job: &Job, python: &Path, wheel: &Path) -> Result<()> {
+    tools::pip_install(job, python, &[wheel])?;
+    tools::pip_install(job, python, &tools::GYMNASIUM)
 }
 
 /// Builds the Python package as a wheel.
@@ -199,6 +215,10 @@ fn wheel(job: &Job) -> Result<PathBuf> {
     let mut build = command(tools::maturin_path());
     build.args(["build", "--locked", "--release", "--manifest-path"]).arg(root().join("python/Cargo.toml"));
     job.run(build.arg("--out").arg(folder.join("dist")))?;
+    built_wheel(&folder)
+}
+
+fn built_wheel(folder: &Path) -> Result<PathBuf> {
     Ok(fs::read_dir(folder.join("dist"))?.next().context("maturin wrote no wheel")??.path())
 }
 

@@ -194,13 +194,23 @@ pub(crate) fn python_packages(job: &Job) -> Result<()> {
     with_packages(job, "python::packages", &packages)
 }
 
-/// Tests the Python package in a new virtual environment, including the examples of its documents.
+/// Tests the Python package in a new virtual environment, including the examples of its documents. With the other versions
+/// of Python on this machine it tests that the package can be imported, its batches and that its command line begins.
 pub(crate) fn wheel(job: &Job) -> Result<()> {
-    let python = artifacts::wheel_environment(job)?;
+    python_tests(job, &artifacts::wheel_environment(job)?, "test_*.py")?;
+    for python in artifacts::other_wheel_environments(job)? {
+        job.run(command(&python).args(["-P", "-m", "rollmesh", "--version"]))?;
+        python_tests(job, &python, "test_batch.py")?;
+    }
+    Ok(())
+}
+
+/// Runs the tests of the Python package in files of this pattern.
+fn python_tests(job: &Job, python: &Path, pattern: &str) -> Result<()> {
     let mut tests = command(python);
     // Isolated from the sources, so that the installed package is tested.
-    tests.args(["-P", "-m", "unittest", "discover", "--verbose", "--start-directory"]).arg(root().join("python/tests"));
-    job.run_tests(tests.env("ROLLMESH_ROOT", root()).current_dir(target()))
+    tests.args(["-P", "-m", "unittest", "discover", "--verbose", "--pattern", pattern, "--start-directory"]);
+    job.run_tests(tests.arg(root().join("python/tests")).env("ROLLMESH_ROOT", root()).current_dir(target()))
 }
 
 /// Runs a script of the Python package's tests, with the package and these others in a new virtual environment.

@@ -1,6 +1,7 @@
 //! The tools that the page and its tests need, with their versions, installed under the target directory.
 
 use std::{
+    env,
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
@@ -183,6 +184,11 @@ const HOST_PYTHON: (u32, u32) = (3, 11);
 /// Makes sure that a virtual environment with pip exists, and returns its interpreter.
 pub(crate) fn virtual_env(job: &Job, folder: &Path) -> Result<PathBuf> {
     check_python(job, HOST_PYTHON)?;
+    virtual_env_of(job, Path::new("python3"), folder)
+}
+
+/// Works like [`virtual_env`], with this interpreter.
+pub(crate) fn virtual_env_of(job: &Job, interpreter: &Path, folder: &Path) -> Result<PathBuf> {
     let python = folder.join("bin/python3");
     // The first line includes the folder of pip.
     let printed = job.output(command(&python).args(["-m", "pip", "--version"]));
@@ -192,12 +198,37 @@ pub(crate) fn virtual_env(job: &Job, folder: &Path) -> Result<PathBuf> {
     // If it is interrupted, or without `ensurepip`, which Debian packages separately, `venv` leaves a folder without
     // pip.
     let _ = fs::remove_dir_all(folder);
-    if job.output(command("python3").args(["-c", "import ensurepip"])).is_err() {
+    if job.output(command(interpreter).args(["-c", "import ensurepip"])).is_err() {
         apt_install(job, &["python3-venv"])
             .context("install `ensurepip` for `python3`; Debian's package is python3-venv")?;
     }
-    job.run(command("python3").args(["-m", "venv"]).arg(folder))?;
+    job.run(command(interpreter).args(["-m", "venv"]).arg(folder))?;
     Ok(python)
+}
+
+/// Returns interpreters of other versions than that of `python3` that load the Python package: those in the PATH, and
+/// pyenv's. Those without `ensurepip`, which Debian packages separately, are left out.
+pub(crate) fn other_pythons(job: &Job) -> Vec<PathBuf> {
+    let version = |python: &Path| {
+        let program = "import ensurepip, platform; print(platform.python_version())";
+        let printed = job.output(command(python).args(["-c", program])).ok()?;
+        python_version(printed.trim())
+    };
+    let pyenv = env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".pyenv")));
+    let versions = pyenv.and_then(|folder| fs::read_dir(folder.join("versions")).ok());
+    let of_pyenv = versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3"));
+    let (major, oldest) = HOST_PYTHON;
+    let in_path = (oldest..oldest + 10).map(|minor| PathBuf::from(format!("python{major}.{minor}")));
+    let (mut known, mut others) = (vec![version(Path::new("python3"))], Vec::new());
+    for python in in_path.chain(of_pyenv) {
+        let found = version(&python);
+        if found >= Some(HOST_PYTHON) && !known.contains(&found) {
+            known.push(found);
+            others.push(python);
+        }
+    }
+    others
 }
 
 /// Installs Python packages in a virtual environment.

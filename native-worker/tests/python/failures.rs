@@ -37,6 +37,19 @@ fn failures_name_the_environment_and_the_python_error() {
 }
 
 #[test]
+fn failures_have_all_calls_of_the_environment_up_to_a_limit() {
+    let text = failure("raise", 60_000);
+    assert_eq!(text.matches("in look_up").count(), 4, "{text}");
+    assert!(text.contains(" in step"), "{text}");
+    // The first and the last calls of a recursion stay.
+    let text = failure("recursion", 60_000);
+    for part in ["py:lab:faulty: RecursionError", "(at lab.py:", " other calls, called from lab.py:", " in step)"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.len() < 2_500, "{text}");
+}
+
+#[test]
 fn hanging_step_ends_at_its_deadline() {
     // So that the deadline is that of the step, not of a busy machine's imports.
     make("py:lab:faulty", r#"{"fault": "none"}"#, 1, 5_000).unwrap();

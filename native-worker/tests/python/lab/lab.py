@@ -71,11 +71,48 @@ SPACES = {
     "text": spaces.Text(5),
     "graph": spaces.Graph(spaces.Box(0, 1, (1,)), None),
     "uint64": spaces.Box(0, 10, (1,), np.uint64),
+    "long_double": spaces.Box(0, 1, (1,), np.longdouble),
+    "long_doubles": spaces.Dict({"a": spaces.Box(0, 1, (1,), np.longdouble)}),
 }
 
 
 def echo(space):
     return Echo(SPACES[space])
+
+
+class Given(gymnasium.Env):
+    """Observes one point."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space, point):
+        self.observation_space, self.point = observation_space, point
+
+    def reset(self, *, seed=None, options=None):
+        return self.point, {}
+
+    def step(self, action):
+        return self.point, 0.0, False, False, {}
+
+
+LARGE = spaces.Box(-(2**62), 2**62, (1,), np.int64)
+SMALL = spaces.Box(0, 1, (1,), np.float32)
+DOUBLE = spaces.Box(0, 1, (1,), np.float64)
+POINTS = {
+    "whole": (spaces.Dict({"a": LARGE, "b": spaces.Discrete(3, start=5)}), {"a": np.array([2**53 + 1]), "b": 6}),
+    "double": (spaces.Tuple([DOUBLE, spaces.MultiBinary(2)]), (np.array([0.1]), np.array([0, 1], np.int8))),
+    "mixed": (spaces.Dict({"a": LARGE, "b": SMALL}), {"a": np.array([-(2**53)]), "b": np.array([0.5], np.float32)}),
+    "masked": (spaces.Dict({"action_mask": spaces.MultiBinary(2), "obs": DOUBLE}), {"action_mask": [0, 1], "obs": [0.1]}),
+    "too_large": (spaces.Dict({"a": LARGE, "b": SMALL}), {"a": np.array([2**53 + 1]), "b": np.zeros(1, np.float32)}),
+    "beyond": (spaces.Tuple([spaces.Box(0, 9, (1,), np.int64), SMALL]), (np.array([2**24 + 1]), np.zeros(1, np.float32))),
+    "unsigned": (SPACES["uint64"], np.array([2**63], np.uint64)),
+    "fraction": (spaces.Dict({"a": LARGE}), {"a": np.array([0.5])}),
+    "no_choice": (spaces.Tuple([spaces.Discrete(3, start=1)]), (0,)),
+}
+
+
+def given(name):
+    return Given(*POINTS[name])
 
 
 class Masked(gymnasium.Env):
@@ -125,7 +162,9 @@ class Faulty(gymnasium.Env):
         obs = np.full(1, self.t, np.float32)
         if self.t == 4:
             if self.fault == "raise":
-                self.lose_the_key()
+                self.look_up(3)
+            elif self.fault == "recursion":
+                self.look_up(10**6)
             elif self.fault == "exit":
                 os._exit(7)
             elif self.fault == "crash":
@@ -139,6 +178,9 @@ class Faulty(gymnasium.Env):
             elif self.fault == "old":
                 return obs, 0.0, False, {}
         return obs, 1.0, False, False, {}
+
+    def look_up(self, calls):
+        return self.lose_the_key() if calls == 0 else self.look_up(calls - 1)
 
     def lose_the_key(self):
         raise KeyError("the key is lost")

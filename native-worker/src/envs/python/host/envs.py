@@ -87,10 +87,22 @@ def is_native(request):
 
 
 def narrowed(space, dtype):
-    """Returns a box of 64-bit floats as one of 32-bit floats, which normalising filters take."""
-    if dtype != "float32" or not isinstance(space, spaces.Box) or space.dtype != np.float64:
-        raise Refused(f"observation_dtype is {dtype!r}: it is \"float32\", for a Box of float64, and the space is {str(space)[:100]}")
-    return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    """Returns a space with boxes of 32-bit floats, which normalising filters take, for those of 64-bit floats."""
+    narrow = in_single(space)
+    if dtype != "float32" or narrow == space:
+        found = f"observation_dtype is {dtype!r}: it is \"float32\", for boxes of float64, and the space is {str(space)[:100]}"
+        raise Refused(found)
+    return narrow
+
+
+def in_single(space):
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: in_single(part) for name, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([in_single(part) for part in space.spaces])
+    if isinstance(space, spaces.Box) and space.dtype == np.float64:
+        return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    return space
 
 
 def picture_of(env):

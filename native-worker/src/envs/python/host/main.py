@@ -4,11 +4,17 @@
 
 
 def described(error):
-    """Formats an exception in one line: its message and its traceback, innermost call first."""
+    """Formats an exception in one line of at most about 2 kB: its message, and its calls, innermost first."""
     text = f"{type(error).__name__}: {str(error)[:240]}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}" for frame in reversed(frames[-3:])]
-    return f"{text} (at {', called from '.join(places)})" if places else text
+    places = [f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name[:100]}" for frame in reversed(frames)]
+    between, calls = ", called from ", len(places)
+    while len(between.join(places)) > 1700:
+        # The innermost and the outermost calls say most, for example of an endless recursion.
+        del places[len(places) // 2]
+    if len(places) < calls:
+        places.insert((len(places) + 1) // 2, f"{calls - len(places)} other calls")
+    return f"{text} (at {between.join(places)})" if places else text
 
 
 class Host:

@@ -27,8 +27,8 @@ import traceback
 HEAD = struct.Struct("<QIB3x")
 MAKE, RESET, STEP, RENDER, STOP, CLOSE, SAVE, RESTORE, FINGERPRINT = range(1, 10)
 MADE, TURN, PICTURE, FAILED = range(1, 5)
-# Element types that rows do not support, with wider ones that hold all their values.
-WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64"}
+# Element types that rows do not support, with wider ones that hold all their values, of uint64 those below 2**63.
+WIDER = {"float16": "float32", "int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 SAME = {"float32", "float64", "int32", "int64", "uint8", "bool"}
 # Their numbers in rows of several agents.
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "int64": 4, "uint8": 5, "bool": 6}
@@ -59,6 +59,17 @@ def box_dtype(dtype):
     if name in WIDER:
         return np.dtype(WIDER[name])
     raise Refused(f"its elements are {name}, which rows cannot hold")
+
+
+def check_unchanged(value, row):
+    """Refuses integers that are other numbers in a row: beyond its integers, or beyond those that its floats hold exactly."""
+    own, kind = value.dtype, row.dtype
+    if own == kind or own.kind not in "iu" or (own.itemsize < 8 and np.can_cast(own, kind)):
+        return
+    limit = 2 ** (np.finfo(kind).nmant + 1) if kind.kind == "f" else None
+    low, high = (np.iinfo(kind).min, np.iinfo(kind).max) if limit is None else (-limit, limit)
+    if ((value < low) | (value > high)).any():
+        raise ValueError(f"the observation has integers that rows of {kind} cannot hold: they are from {low} to {high}")
 
 
 class Box:
@@ -93,6 +104,7 @@ class Box:
             raise ValueError(f"the observation has the shape {value.shape}, its space {self.shape}")
         if value.dtype != self.own and not np.can_cast(value.dtype, self.own, "same_kind"):
             raise TypeError(f"the observation is an array of {value.dtype}, its space one of {self.own}")
+        check_unchanged(value, rows)
         rows[lane] = value
 
     def take(self, rows, lane):
@@ -173,36 +185,77 @@ def has_mask(space):
     return len(names) == 2 and "action_mask" in names and bool(names & {"observations", "obs", "observation"})
 
 
-class FlatObservation:
-    """A Dict or Tuple as one flat box of floats, like gymnasium.spaces.flatten; of a Dict with an action mask, the mask and
-    the rest as one flat box each, in the order of their names."""
+def points_of(space, value):
+    """Returns the points of the parts of a Dict or Tuple, in the order of `parts_of`."""
+    if isinstance(space, spaces.Dict):
+        return [point for name, inner in space.spaces.items() for point in points_of(inner, value[name])]
+    if isinstance(space, spaces.Tuple):
+        return [point for inner, own in zip(space.spaces, value, strict=True) for point in points_of(inner, own)]
+    return [value]
 
-    dtype = "<f4"
+
+def is_single(part):
+    """Returns whether floats of 32 bits hold all numbers of a part: choices are zeros and ones."""
+    if not isinstance(part, spaces.Box) or np.can_cast(part.dtype, np.float32):
+        return True
+    return part.dtype.kind in "iu" and bool((part.low >= -(2**24)).all() and (part.high <= 2**24).all())
+
+
+class FlatObservation:
+    """A Dict or Tuple as one flat box, with the numbers of gymnasium.spaces.flatten; of a Dict with an action mask, the mask and
+    the rest as one flat box each, in the order of their names."""
 
     def __init__(self, space):
         # A Dict may be in another order.
         self.space = spaces.Dict(dict(sorted(space.spaces.items()))) if has_mask(space) else space
-        self.shape = self.box(self.space).shape
+        self.dtype, self.parts, at = self.elements(space), [], 0
+        for part in parts_of(self.space):
+            kind, end = kind_of(part)(part), at + spaces.flatdim(part)
+            sizes = getattr(kind, "nvec", None) if type(kind) is MultiDiscrete else getattr(kind, "n", None)
+            # Of choices the places of their first values.
+            firsts = None if sizes is None else at + np.cumsum(np.append(0, sizes))[:-1]
+            self.parts.append((kind, np.empty((1, *kind.shape), kind.dtype), slice(at, end), firsts))
+            at = end
+        self.shape = (at,)
 
     @staticmethod
-    def box(space):
-        for part in parts_of(space):
-            kind_of(part)
-        flat = spaces.flatten_space(space)
-        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
-        return spaces.Box(low, high, dtype=np.float32)
+    def elements(space):
+        """Returns floats of 32 bits if they hold all numbers of the parts, else integers if all parts have them, else floats of
+        64 bits."""
+        parts = parts_of(space)
+        if all(map(is_single, parts)):
+            return np.dtype("float32")
+        is_whole = all(part.dtype.kind in "iub" for part in parts) and not has_mask(space)
+        return np.dtype("int64" if is_whole else "float64")
+
+    @staticmethod
+    def box(space, dtype):
+        def bounds(side, of_choices):
+            for part in parts_of(space):
+                own = getattr(part, side) if isinstance(part, spaces.Box) else np.full(spaces.flatdim(part), of_choices)
+                yield np.ravel(np.minimum(own, 2**63 - 1) if own.dtype == np.uint64 else own).astype(dtype)
+
+        return spaces.Box(*(np.concatenate([*bounds(*side)]) for side in (("low", 0), ("high", 1))), dtype=dtype)
 
     @classmethod
     def form(cls, space):
+        for part in parts_of(space):
+            kind_of(part)
+        dtype = cls.elements(space)
         if has_mask(space):
-            return {"type": "dict", "spaces": {name: Box.form(cls.box(part)) for name, part in space.spaces.items()}}
-        return Box.form(cls.box(space))
+            return {"type": "dict", "spaces": {name: Box.form(cls.box(part, dtype)) for name, part in space.spaces.items()}}
+        return Box.form(cls.box(space, dtype))
 
     def put(self, rows, lane, value):
-        value = spaces.flatten(self.space, value)
-        if value.shape != self.shape:
-            raise ValueError(f"the observation has {value.size} elements, its space {self.shape[0]}")
-        rows[lane] = value
+        row = rows[lane]
+        row[:] = 0
+        for (kind, own, place, firsts), point in zip(self.parts, points_of(self.space, value)):
+            kind.put(own, 0, point)
+            if firsts is None:
+                check_unchanged(own, rows)
+                row[place] = own.reshape(-1)
+            else:
+                row[firsts + own[0]] = 1
 
 
 class JoinedAction:
