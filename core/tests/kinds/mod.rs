@@ -7,12 +7,15 @@ mod envs;
 
 pub(crate) use code::register;
 
+use std::collections::BTreeSet;
+
 use rollmesh_core::{
-    batch::{AnyBatch, SlotFragment},
+    batch::AnyBatch,
     config::Config,
     hash::{BatchHasher, RolloutHasher},
     ids::{FragmentNo, LeaseId, SlotId, WeightsVersion},
-    lease::{Lease, LeasedSlot, SlotSource},
+    lease::{FailedStep, FragmentStart, Lease, LeasedSlot, SlotSource},
+    protocol::FragmentFailure,
     run::{RolloutConfig, RunConfig},
     worker::{Advance, RolloutWorker, RolloutWorkerBuilder, SlotRunner},
 };
@@ -128,24 +131,48 @@ pub(crate) fn batch_hash(batches: &[AnyBatch]) -> String {
     hasher.finish().to_string()
 }
 
-/// Returns the hash of this number of fragments of every slot, under the first weights.
+/// Returns the hash of this number of fragments of every slot, under the first weights. A fragment that has failed is made
+/// again, with a restart of its environment at that step.
 fn lease_hash(mut runner: SlotRunner, num_slots: u32, fragments: u64) -> String {
     let mut hasher = RolloutHasher::new();
-    let mut add = |fragments: Vec<SlotFragment>| {
-        fragments.iter().for_each(|fragment| hasher.add(fragment).expect("rows that can be hashed"));
-    };
-    for fragment in 0..fragments {
-        let source = if fragment == 0 { SlotSource::New } else { SlotSource::Held };
-        let leased = |slot| LeasedSlot::new(SlotId(slot), source.clone());
-        let slots = (0..num_slots).map(leased).collect();
-        let (id, weights_version) = (LeaseId(fragment), WeightsVersion(0));
-        runner.begin(Lease { id, fragment: FragmentNo(fragment), weights_version, slots }).expect("a lease of its own");
-        loop {
-            match runner.advance(u32::MAX) {
-                Advance::Working { .. } => {}
-                Advance::Part { fragments, .. } => add(fragments),
-                Advance::Done { fragments, .. } => break add(fragments),
-                other => panic!("{other:?}"),
+    let mut starts = vec![FragmentStart::default(); num_slots as usize];
+    let (mut id, mut last) = (LeaseId(0), BTreeSet::new());
+    for fragment in (0..fragments).map(FragmentNo) {
+        let mut open: BTreeSet<SlotId> = (0..num_slots).map(SlotId).collect();
+        while !open.is_empty() {
+            // The runner holds the states after its last lease, which opaque environments need.
+            let is_held = fragment.0 > 0 && last == open;
+            let leased = |slot| match is_held {
+                true => LeasedSlot::new(slot, SlotSource::Held),
+                false => starts[slot.0 as usize].leased(slot),
+            };
+            let slots = open.iter().copied().map(leased).collect();
+            (id, last) = (LeaseId(id.0 + 1), BTreeSet::new());
+            runner
+                .begin(Lease { id, fragment, weights_version: WeightsVersion(0), slots })
+                .expect("a lease of its own");
+            let mut is_done = false;
+            while !is_done {
+                let made = match runner.advance(u32::MAX) {
+                    Advance::Working { .. } => Vec::new(),
+                    Advance::Part { fragments, .. } => fragments,
+                    Advance::Done { fragments, .. } => {
+                        is_done = true;
+                        fragments
+                    }
+                    Advance::Failed { failure: FragmentFailure { slot: Some(slot), episode, t, .. }, .. } => {
+                        starts[slot.0 as usize].restarts.push(FailedStep { episode, t });
+                        Vec::new()
+                    }
+                    other => panic!("{other:?}"),
+                };
+                for fragment in made {
+                    hasher.add(&fragment).expect("rows that can be hashed");
+                    open.remove(&fragment.slot);
+                    last.insert(fragment.slot);
+                    starts[fragment.slot.0 as usize] =
+                        FragmentStart { state: Some(fragment.state), restarts: Vec::new() };
+                }
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::support::{
     Process,
     client::Client,
     process::{Signal, children_of, has_ended},
-    soon, until,
+    until,
 };
 
 #[tokio::test]
@@ -244,8 +244,11 @@ async fn worker_without_a_slot_shows_why_it_idles() {
     });
     let idle = idle.await;
     hub.status("an iteration", |status| status.iteration > 3).await;
-    // Balance may have given its turn to another one, which then counts as sampling for a while.
-    soon("the same from the command line", async { while !status_of(&hub, &[]).await.contains(&no_slot) {} }).await;
+    // Workers take turns with the slots, so only a pause lasts until the command line is asked.
+    let mut operator = hub.operator().await;
+    assert_eq!(operator.ask(|request| Message::Pause(Request { request })).await, "");
+    row_of(&mut viewer, idle, |row| row.reason == "the run is paused").await;
+    assert!(status_of(&hub, &[]).await.contains("the run is paused"));
     hub.hub.stop_run().await;
     assert_eq!(end(run).await.end, RunEnd::Stopped);
     row_of(&mut viewer, idle, |row| row.reason == "the run is over").await;

@@ -308,7 +308,7 @@ fn layers_are_what_the_settings_say() {
         ([96, 96], [24 * 24, 12 * 12]),
         ([42, 42], [21 * 21, 11 * 11]),
     ] {
-        let [_, policy, _] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": []}"#, &[image[0], image[1], 3]);
+        let [_, policy, _] = layers(r#"{"conv_filters": "auto", "fcnet_hiddens": []}"#, &[image[0], image[1], 1]);
         let [first, second] = [places[0] * 16, places[1] * 32];
         let convolutions = format!("policy_conv.0 {first} relu, policy_conv.1 {second} relu, policy_conv.2 256 relu");
         assert_eq!(policy, format!("{convolutions}, policy.0 3 linear"), "{image:?}");
