@@ -6,7 +6,7 @@ use super::{dashboard::Dashboard, program::Program};
 
 /// The modules with the largest allowed size of each as a hub sends it, in kB. docs/performance.md has the goals.
 const MOST_KB: [(&str, u64); 5] = [
-    ("rollmesh-web", 525),
+    ("rollmesh-web", 537),
     ("rollmesh_wasm", 911),
     ("rollmesh_trainer", 1_402),
     ("rollmesh_reader", 170),
