@@ -48,6 +48,9 @@ async fn charts_are_zoomed_and_runs_are_compared() {
     let boxes = ["chart-log-x", "chart-log-y"].map(|id| json!(selector(id))).to_vec();
     assert_eq!(page.run(checked, boxes).await, json!([false, true]));
 
+    page.click_at(&format!("{} button", selector("legend-median of runs 1, 2"))).await;
+    page.wait("the line is shown", async || pressed(&page).await == "true").await;
+
     page.browser.prefer_colours("dark").await;
     page.click("more-curves").await;
     page.browser.screenshot("charts-dark", DESKTOP).await;
