@@ -1,4 +1,4 @@
-// Loads the page's module. A file of its own, so that the hub's Content-Security-Policy needs no exception for
+// Loads the page's module. This is a separate file, so that the hub's Content-Security-Policy needs no exception for
 // inline scripts; trunk writes the names of the built files into the script element.
 const { js, wasm } = document.getElementById('boot').dataset;
 const note = document.getElementById('boot-note');
@@ -8,11 +8,11 @@ try {
   const theme = localStorage.getItem('rollmesh-theme');
   if (theme) document.documentElement.dataset.theme = theme;
 } catch {
-  // Storage may be forbidden; then the system's theme it is.
+  // Without access to storage, the page keeps the system's theme.
 }
 
-// The token of a tab that is a worker: a link brings it in the fragment, and the tab keeps it for reloads, until another fragment
-// comes. It is removed from the address, so that it stays out of the history and of shared links.
+// The token of a tab that is a worker. A link contains it in the fragment, and the tab stores it for reloads, until the
+// fragment changes. The page removes it from the address, which keeps it out of the history and of shared links.
 const STORAGE_KEY = 'rollmesh-join';
 const invited = () => /^#join=([0-9a-f]{64})$/i.exec(location.hash)?.[1];
 let token = invited();
@@ -22,7 +22,7 @@ try {
   else if (location.hash) sessionStorage.removeItem(STORAGE_KEY);
   else token = sessionStorage.getItem(STORAGE_KEY);
 } catch {
-  // A browser that keeps nothing needs the link again after a reload.
+  // Without access to storage, a reload needs the link again.
 }
 addEventListener('hashchange', () => (token || invited()) && location.reload());
 

@@ -1,4 +1,4 @@
-// A tab that is a worker and has no dashboard: its Web Worker joins the hub of this page, as the link of an invitation asks for.
+// A tab that is a worker and has no dashboard: its Web Worker joins the hub of this page, as an invitation asks.
 const url = (name) => new URL(name, document.baseURI);
 
 /** Joins with the token, and shows the status in `element`. */
@@ -16,7 +16,7 @@ export function join(token, element) {
     else if (id) show(`This tab is worker ${id} of ${location.host}: ${Math.round(steps).toLocaleString('en')} env steps. Keep it open.`);
     else show(`This tab joins ${location.host}: ${reason || state}.`);
   };
-  // A browser may keep a page that was left, to go back to: its worker would stay connected and answer nothing.
+  // A browser may cache a page that was left, to go back to: its worker would stay connected without answering.
   addEventListener('pagehide', () => worker.terminate());
   addEventListener('pageshow', ({ persisted }) => persisted && location.reload());
 }

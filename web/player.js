@@ -1,13 +1,14 @@
-// The Web Worker in which a policy plays. It is posted a canvas, the two files of a policy as {name, bytes} or {name, file}, or
-// the {folder} that has them, and {action} while a person takes over. It posts how the episode goes, or an error.
+// The Web Worker in which a policy plays. It receives a canvas, the two files of a policy (each as {name, bytes} or
+// {name, file}) or the {folder} that contains them, and {action} while the user chooses the actions. It posts the
+// status of the episode, or an error.
 import init, { LanesHandle, PolicyHandle, describeEnvs } from './rollmesh_wasm.js';
 
 const POLICY = 'policy.json', WEIGHTS = 'weights.safetensors';
-/** Most bytes of a file: more than any policy that a run allows. */
+/** Maximum bytes of a file: more than those of any policy that a run allows. */
 const MOST_BYTES = { [POLICY]: 1 << 20, [WEIGHTS]: 256 << 20 };
 const FRAME_MS = 33;
 
-/** What was read, and why what was not, by file. */
+/** The files that were read, and the errors of the others, by name. */
 const parts = new Map(), faults = new Map();
 let canvas, game, next, taken;
 const loaded = init();
@@ -34,7 +35,7 @@ async function hear({ name, bytes, file, folder }) {
       parts.delete(part);
       faults.set(part, error);
     }
-    // The other file may have come, or failed, meanwhile.
+    // The other file may have been read, or have failed, meanwhile.
     for (const fault of faults.values()) throw fault;
   }
   if (parts.size < 2) return postMessage({ missing: parts.has(POLICY) ? WEIGHTS : POLICY });
@@ -46,11 +47,11 @@ function check(name, bytes) {
   if (bytes > MOST_BYTES[name]) throw new Error(`${name} has at least ${bytes} bytes; at most ${MOST_BYTES[name]} are read`);
 }
 
-/** A file of a folder next to the page. */
+/** Fetches a file of a folder on the page's own origin. */
 async function fetched(folder, name) {
   const url = new URL(`${folder}/${name}`, location.href);
   if (url.origin !== location.origin) throw new Error(`${folder} is not on this page's own origin, ${location.origin}`);
-  // Another origin could be behind a redirect.
+  // A redirect could lead to another origin.
   const response = await fetch(url, { redirect: 'error' });
   if (!response.ok) throw new Error(`${url.pathname}: ${response.status} ${response.statusText}`);
   const reader = response.body.getReader(), chunks = [];
@@ -104,7 +105,7 @@ function frame() {
   try {
     step(game);
   } catch (error) {
-    // It is over: another frame would take the place of this message. A module that has trapped frees nothing any more.
+    // The game is over: another frame's message would replace this one. A module that has trapped cannot free memory.
     game = undefined;
     postMessage({ error: error.message });
   }

@@ -1,19 +1,19 @@
-// The Web Worker in which the page reads a file of logged experience: it is posted the file and the episode from which it is
-// replayed, and posts what it has found so far, and once the steps to be replayed. A file that was read before (`again`) is read up
-// to these steps.
+// The Web Worker in which the page reads a file of logged experience. It receives the file and the episode at which the
+// replay begins. It posts its findings so far, and once the steps to replay. A file that was read before (`again`) is
+// read up to these steps only.
 // The module that reads its format is loaded when the file is opened.
 
 /** Bytes between two reports: some milliseconds of work. */
 const SLICE = 1 << 20;
 /** Milliseconds between two reports of tables. */
 const REPORT_EVERY = 100;
-/** Places that are named of each problem. */
+/** Number of places that are named for each problem. */
 const PLACES = 5;
-/** How Parquet and HDF5 files begin. */
+/** First bytes of Parquet and HDF5 files. */
 const TABLES = ['PAR1', '\x89HDF'];
 
 onmessage = ({ data }) => {
-  // The page hears of errors that are thrown outside of promises.
+  // Only errors that are thrown outside of promises reach the page.
   inspect(data).catch((error) => setTimeout(() => { throw error; }));
 };
 
@@ -57,7 +57,7 @@ async function inspectTables({ file, episode, again }) {
   }
 }
 
-/** Posts what was found. Returns whether that was all that is wanted. */
+/** Posts the findings. Returns whether the request is complete. */
 function post(data, again, read, size) {
   const clip = data.takeClip();
   const isAll = again && clip !== undefined;
@@ -65,7 +65,7 @@ function post(data, again, read, size) {
   return isAll;
 }
 
-/** A part of the file; nothing, and the page hears of it, if it was changed or removed since it was chosen. */
+/** Reads a part of the file. Posts an error and returns nothing if it was changed or removed since it was chosen. */
 async function slice(file, start, end) {
   try {
     return new Uint8Array(await file.slice(start, end).arrayBuffer());
@@ -74,7 +74,7 @@ async function slice(file, start, end) {
   }
 }
 
-/** Nothing is shown of a file that was not read to its end. A module that has trapped has met what a decoder asserts. */
+/** Posts an error, in place of the findings. A trap means that the file violates an assertion of a decoder. */
 function fail(error) {
   const isTrap = error instanceof WebAssembly.RuntimeError;
   postMessage({ read: 0, error: isTrap ? 'its parts contradict each other' : error.message });

@@ -1,6 +1,6 @@
-// The Web Worker in which a page without a native hub has its own. What they exchange says web/wasm/modules/src/trainer/main.rs.
+// The Web Worker with the hub of a page that has no native hub. Their messages: web/wasm/modules/src/trainer/main.rs.
 import init, { serve } from './rollmesh_trainer.js';
 
 await init();
-// The hub waits while its workers sample.
+// One worker per core: the hub is idle while its workers sample.
 serve(Math.min(Math.max(navigator.hardwareConcurrency, 1), 4));

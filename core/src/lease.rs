@@ -100,7 +100,7 @@ impl FailedStep {
     pub const MAX: usize = 1024;
 }
 
-/// What a fragment is made from, except for the weights.
+/// The start of a fragment: all that it is made from, except for the weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FragmentStart {
     /// The slot's encoded state; `None` if the fragment is the slot's first.

@@ -15,7 +15,7 @@ use rollmesh::{
     train::{Algorithm, AlgorithmError, RunConfig, RunEnd, RunRequest},
     worker_group::{Placement, WorkerGroup},
 };
-use rollmesh_core::{kernels::Kernels, run::InputSource, time::Micros, worker::RolloutConfig};
+use rollmesh_core::{kernels::Kernels, run::InputSource, sampler::BatchMode, time::Micros, worker::RolloutConfig};
 use rollmesh_learner::{InlineRun, InlineWork};
 use serde_json::json;
 
@@ -238,6 +238,28 @@ fn run_over_group_resumes_bit_identically() {
     let mut resumed = Algorithm::restore_over(group("ppo", processes()), saved, &Registry::builtin()).unwrap();
     while resumed.step().unwrap().is_some() {}
     assert_eq!(resumed.stop().unwrap().weights_hash.to_string(), calm);
+}
+
+/// Checks fragments of whole episodes, which differ in length: episodes of other environments are open between two of them.
+#[test]
+fn resumed_run_over_group_that_loses_open_episodes_is_not_reproducible() {
+    let group = || {
+        let config =
+            RolloutConfig::new("CartPole-v1").num_envs(2).rollout_fragment_length(8).seed(5).single_policy("pg");
+        let config = RolloutConfig { train_batch_size: 64, batch_mode: BatchMode::CompleteEpisodes, ..config };
+        WorkerGroup::builder(config).num_workers(2).placement(Placement::Threads).build().unwrap()
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let run = RunConfig::default().stop_after(2_000);
+    let request = RunRequest { run_dir: Some(directory.path().join("run")), ..run.into() };
+    let mut algorithm = Algorithm::over(group(), request, &Registry::builtin()).unwrap();
+    algorithm.step().unwrap().unwrap();
+    let saved = algorithm.save().unwrap().to_owned();
+    drop(algorithm);
+    let mut resumed = Algorithm::restore_over(group(), saved, &Registry::builtin()).unwrap();
+    while resumed.step().unwrap().is_some() {}
+    let summary = resumed.stop().unwrap();
+    assert!(summary.abandoned_episodes > 0 && !summary.reproducible, "{summary:?}");
 }
 
 #[test]

@@ -530,6 +530,7 @@ class WorkerGroup:
         return self._group.facts()["num_remote_workers"]
 
     def num_remote_env_runners(self) -> int:
+        """Does the same as `num_remote_workers`."""
         return self.num_remote_workers()
 
     @property
@@ -570,6 +571,7 @@ class WorkerGroup:
     def stop(self) -> None:
         """Ends the workers. A call that Ctrl-C has interrupted is waited for at most a second."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._in_flight.clear()
         self._group.stop()
 
     def __enter__(self) -> Self:

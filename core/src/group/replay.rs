@@ -76,7 +76,7 @@ pub struct AuditTask {
     pub principal: Principal,
     /// The worker that made it.
     pub worker: WorkerId,
-    /// What it was made from.
+    /// The state and the restarts that it was made from.
     pub start: FragmentStart,
     /// The committed fragment.
     pub fragment: SlotFragment,

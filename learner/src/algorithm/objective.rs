@@ -1,4 +1,4 @@
-//! What an algorithm is for the learner.
+//! The interface of an algorithm to the learner.
 
 use candle_core::{Result, Tensor};
 use rollmesh_core::{postprocess::AdvantageConfig, run::schema::Setting};

@@ -117,7 +117,7 @@ pub enum PolicyCheckpointError {
     },
 }
 
-/// Why a policy could not be exported.
+/// The reason why a policy could not be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {

@@ -50,7 +50,7 @@ pub(crate) trait TakeRows: Send {
     fn restore(&mut self, state: &[u8]) -> Result<(), LearnError>;
 }
 
-/// What a run without a learner has handed out: of its last fragments perhaps only the first rows.
+/// The rows that a run without a learner has handed out: of its last fragments perhaps only the first ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakenRows {
     pub(crate) env_steps: u64,

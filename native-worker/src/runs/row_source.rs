@@ -51,10 +51,9 @@ pub(crate) trait RowSource: Send {
     }
 
     /// Restores the [states](Self::sampler_states) of all workers. One that was lost at that time starts from the beginning.
-    /// Returns the number of open episodes that cannot be continued.
-    fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<u64, LearnError> {
+    fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<(), LearnError> {
         let learner = self.learner()?;
-        Ok(states.into_iter().flatten().map(|state| learner.set_sampler_state(&state)).sum::<Result<u64, _>>()?)
+        Ok(states.into_iter().flatten().try_for_each(|state| learner.set_sampler_state(&state))?)
     }
 
     /// Returns true if sampling or reading can be resumed at the current position.

@@ -88,15 +88,11 @@ impl RowSource for WorkerGroup {
         Ok(self.remote_workers().iter().map(|worker| found.remove(worker)).collect())
     }
 
-    fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<u64, LearnError> {
+    fn set_sampler_states(&mut self, states: Vec<Option<Vec<u8>>>) -> Result<(), LearnError> {
         let workers = self.remote_workers();
         if workers.is_empty() {
             let learner = self.learner()?;
-            return Ok(states
-                .into_iter()
-                .flatten()
-                .map(|state| learner.set_sampler_state(&state))
-                .sum::<Result<_, _>>()?);
+            return Ok(states.into_iter().flatten().try_for_each(|state| learner.set_sampler_state(&state))?);
         }
         let known = workers.iter().zip(states).filter_map(|(worker, state)| Some((*worker, state?)));
         let (workers, tasks): (Vec<_>, Vec<_>) =
@@ -107,8 +103,7 @@ impl RowSource for WorkerGroup {
             let text = format!("only {done} of {wanted} workers are there to be given their states");
             return Err(LearnError::Rows(text));
         }
-        // Remote workers read, and have no open episodes.
-        Ok(0)
+        Ok(())
     }
 
     fn sync(&mut self, vars: &GlobalVars) -> Result<(), LearnError> {

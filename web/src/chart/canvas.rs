@@ -13,7 +13,7 @@ pub(crate) struct Canvas {
 }
 
 impl Canvas {
-    /// Follows the size of the node as soon as it is in the page.
+    /// Creates a canvas that follows the size of the node as soon as it is in the page.
     pub(crate) fn new(node: NodeRef<html::Canvas>) -> Self {
         let size = RwSignal::new((0.0, 0.0));
         let watch = StoredValue::new_local(None::<SizeWatch>);
@@ -25,22 +25,22 @@ impl Canvas {
         Self { node, size, is_scheduled: StoredValue::new(false) }
     }
 
-    /// Width and height in CSS pixels; follows changes.
+    /// Returns the width and height in CSS pixels, and tracks changes.
     pub(crate) fn size(self) -> (f64, f64) {
         self.size.get()
     }
 
-    /// Width and height in CSS pixels.
+    /// Returns the width and height in CSS pixels, without tracking.
     pub(crate) fn size_now(self) -> (f64, f64) {
         self.size.get_untracked()
     }
 
-    /// Draws with the next frame, once however often it is asked for.
+    /// Draws with the next frame, once for all calls before that frame.
     pub(crate) fn schedule(self, redraw: impl FnOnce() + 'static) {
         if self.is_scheduled.try_get_value() == Some(false) {
             self.is_scheduled.set_value(true);
             request_animation_frame(move || {
-                // None if the canvas has left the page in between.
+                // The value comes back if the canvas has been removed from the page in the meantime.
                 if self.is_scheduled.try_set_value(false).is_none() {
                     redraw();
                 }
@@ -101,7 +101,7 @@ impl Drop for SizeWatch {
     }
 }
 
-/// Value of a variable of the style sheet.
+/// Returns the value of a variable of the style sheet.
 pub(crate) fn style_value(name: &str) -> String {
     let root = document().document_element();
     let style = root.and_then(|root| window().get_computed_style(&root).ok().flatten());

@@ -1,11 +1,11 @@
-//! Fewer points for the same picture: per pixel column the first, the lowest, the highest and the last.
+//! Decimation of points for an equal picture: per pixel column the first, the lowest, the highest and the last.
 
-/// A point in data space. A `y` that is not finite lifts the pen.
+/// A point in data space. A `y` that is not finite interrupts the line.
 pub(crate) type Point = (f64, f64);
 
 /// Thins out `points` (ascending in x) between `low` and `high` to at most four per column, in their order.
 ///
-/// What a line through all of them would cover stays covered: no peak is lost, whatever its width.
+/// The line covers the same pixels as one through all points: no peak is lost, however narrow.
 #[must_use]
 pub(crate) fn decimate(points: impl IntoIterator<Item = Point>, (low, high): (f64, f64), columns: u32) -> Vec<Point> {
     let per_value = f64::from(columns.max(1)) / (high - low).max(f64::MIN_POSITIVE);
@@ -44,7 +44,7 @@ impl Column {
 
     fn add(&mut self, index: usize, point: Point) {
         let entry = (index, point);
-        // A gap loses against any number, so that one cannot hide a peak.
+        // Any number replaces a NaN, so that a gap cannot hide a peak.
         if point.1 < self.lowest.1.1 || self.lowest.1.1.is_nan() {
             self.lowest = entry;
         }

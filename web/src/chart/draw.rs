@@ -15,7 +15,7 @@ use crate::format;
 pub(super) const COLOURS: [&str; 7] =
     ["--accent", "--good", "--series-1", "--series-2", "--series-3", "--series-4", "--series-5"];
 
-/// What is under the pointer.
+/// The marked and the selected place of a chart.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pointed {
     /// The place on the x axis.
@@ -89,7 +89,7 @@ fn draw_goal(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> Re
     context.fill_text(&format!("stop at {}", format::tick(goal)), left + 6.0, label_y)
 }
 
-/// The current run's line comes last, over the others.
+/// Draws the lines, that of the current run last, over the others.
 fn draw_series(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> Result<(), JsValue> {
     context.set_line_join("round");
     for series in plot.series.iter().rev() {
@@ -103,7 +103,7 @@ fn draw_series(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> 
         strokes(axes, &series.raw, |stroke| draw_stroke(context, stroke));
         context.set_global_alpha(1.0);
         context.set_line_width(1.75);
-        // One line alone has an area below it.
+        // A single line has a filled area below it.
         let is_filled = plot.from_zero && plot.series.len() == 1 && series.band.is_empty() && !plot.view.log_y;
         context.set_fill_style_str(&if is_filled { style_value("--accent-soft") } else { colour.clone() });
         strokes(axes, &series.points, |stroke| {
@@ -122,7 +122,7 @@ fn draw_series(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> 
     Ok(())
 }
 
-/// The pieces of a line between gaps, in pixels, with few points and those outside the shown part left out.
+/// Calls `draw` for each piece of a line between gaps, in pixels, decimated and without points outside the shown part.
 fn strokes(axes: &Axes, points: &[Point], mut draw: impl FnMut(&[Point])) {
     let (low, high) = axes.x.values;
     // The line continues to the first point beyond each end.
@@ -137,7 +137,7 @@ fn strokes(axes: &Axes, points: &[Point], mut draw: impl FnMut(&[Point])) {
 fn draw_stroke(context: &CanvasRenderingContext2d, stroke: &[Point]) {
     context.begin_path();
     stroke.iter().for_each(|(x, y)| context.line_to(*x, *y));
-    // A lone point has no line: give it the width of one.
+    // A single point has no length: give it that of a pixel.
     if let [(x, y)] = stroke {
         context.line_to(x + 1.0, *y);
     }
@@ -175,7 +175,7 @@ fn draw_selection(context: &CanvasRenderingContext2d, axes: &Axes, selected: Opt
     context.fill_rect(left + from * (right - left), top, (to - from) * (right - left), bottom - top);
 }
 
-/// Says how many points are above or below the axis, so that no outlier is overlooked.
+/// Writes how many points are above or below the axis, so that no outlier is overlooked.
 fn draw_hidden(context: &CanvasRenderingContext2d, axes: &Axes, plot: &Plot) -> Result<(), JsValue> {
     let ((from, to), (low, high)) = (axes.x.values, axes.y.values);
     let points = plot.series.iter().flat_map(|series| &series.points);
@@ -204,7 +204,7 @@ fn segment(context: &CanvasRenderingContext2d, from: (f64, f64), to: (f64, f64))
     context.stroke();
 }
 
-/// Middle of a pixel: a hairline there is one pixel wide and not two pale ones.
+/// Returns the middle of a pixel: a hairline there is one pixel wide and not two pale ones.
 fn crisp(pixel: f64) -> f64 {
     pixel.floor() + 0.5
 }

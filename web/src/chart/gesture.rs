@@ -1,4 +1,4 @@
-//! What a mouse, fingers and keys do to the shown part of a chart. Places are fractions of its width.
+//! Effects of the mouse, fingers and keys on the shown part of a chart. Places are fractions of its width.
 
 /// A drag shorter than this is a click.
 const SHORTEST_DRAG: f64 = 0.01;
@@ -7,7 +7,7 @@ const ZOOM: f64 = 0.8;
 /// A key pans by this part of the width.
 const PAN: f64 = 0.25;
 
-/// A part of what is shown now.
+/// A part of a chart, in fractions of the width that is shown now.
 pub(crate) type ViewWindow = (f64, f64);
 
 /// Pointers that are down on a chart.
@@ -25,7 +25,8 @@ struct Pointer {
 }
 
 impl Gesture {
-    /// A pointer goes down. If it `selects`, it marks a part to zoom into; otherwise it drags the curve along.
+    /// Adds a pointer that goes down. If it `selects`, it marks a part to zoom into; otherwise it drags the curve
+    /// along.
     pub(crate) fn down(&mut self, id: i32, at: f64, selects: bool) {
         self.selects = selects && self.pointers.is_empty();
         self.pointers.retain(|pointer| pointer.id != id);
@@ -35,7 +36,7 @@ impl Gesture {
         }
     }
 
-    /// A pointer has moved. Returns the part to show now: what was under the pointers stays under them.
+    /// Moves a pointer. Returns the part to show now: the values under the pointers stay under them.
     pub(crate) fn moved(&mut self, id: i32, at: f64) -> Option<ViewWindow> {
         let before = self.pointers.clone();
         let pointer = self.pointers.iter_mut().find(|pointer| pointer.id == id)?;
@@ -48,26 +49,26 @@ impl Gesture {
             ([old_a, old_b], [a, b]) if (a.at - b.at).abs() > SHORTEST_DRAG => {
                 let factor = (old_b.at - old_a.at) / (b.at - a.at);
                 let low = old_a.at - a.at * factor;
-                // Fingers that have passed each other turn nothing around.
+                // Fingers that have passed each other do not mirror the chart.
                 (factor > 0.0).then_some((low, low + factor))
             }
             _ => None,
         }
     }
 
-    /// A pointer goes up. Returns the part that it has selected.
+    /// Removes a pointer that goes up. Returns the part that it has selected.
     pub(crate) fn up(&mut self, id: i32) -> Option<ViewWindow> {
         let selected = self.selected().filter(|(low, high)| high - low > SHORTEST_DRAG);
         self.cancel(id);
         selected
     }
 
-    /// The browser has taken a pointer away, for example to scroll.
+    /// Removes a pointer that the browser has taken away, for example to scroll.
     pub(crate) fn cancel(&mut self, id: i32) {
         self.pointers.retain(|pointer| pointer.id != id);
     }
 
-    /// The part that is being selected.
+    /// Returns the part that is being selected.
     pub(crate) fn selected(&self) -> Option<ViewWindow> {
         match &self.pointers[..] {
             [Pointer { from, at, .. }] if self.selects => {
@@ -85,12 +86,13 @@ fn zoom(at: f64, notches: f64) -> ViewWindow {
     (at - at * factor, at + (1.0 - at) * factor)
 }
 
-/// What a turn of the wheel shows; none if it turns sideways.
+/// Returns the part to show after a turn of the wheel; `None` if it turns sideways.
 pub(crate) fn wheel(at: f64, delta_y: f64) -> Option<ViewWindow> {
     (delta_y != 0.0).then(|| zoom(at, -delta_y.signum()))
 }
 
-/// What a key shows, with the place that it zooms around; none if it means nothing here. `0` is not among them.
+/// Returns the part to show after a key, which zooms around the place `at`; `None` for keys without a meaning here,
+/// among them `0`.
 pub(crate) fn key(key: &str, is_shift: bool, at: f64) -> Option<ViewWindow> {
     match (key, is_shift) {
         ("+" | "=", _) => Some(zoom(at, 2.0)),

@@ -42,7 +42,7 @@ pub(crate) struct Mark(pub(crate) RwSignal<Option<f64>>);
 /// The lines of one metric, with the value under the pointer (or the arrow keys) in its caption.
 #[component]
 pub(crate) fn Chart(
-    /// What it shows.
+    /// The metric and its lines.
     curve: Curve,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -56,7 +56,7 @@ pub(crate) fn Chart(
         let others = (state.evaluations.revision(), state.comparison.revision());
         (state.curves.revision(), others, goal, state.charts.clone())
     });
-    // Computed once for all that show it. Many numbers, and NaN among them: comparing would not pay.
+    // Computed once for all its readers. Plots are not compared: they have many numbers, with NaN among them.
     let plot = Memo::new_with_compare(
         move |_| {
             revision.track();
@@ -99,7 +99,7 @@ pub(crate) fn Chart(
         let selects = event.pointer_type() == "mouse" && !event.shift_key();
         gesture.update(|gesture| gesture.down(event.pointer_id(), at, selects));
         if let Some(canvas) = node.get_untracked() {
-            // Without it, a drag ends at the edge.
+            // Without the capture, a drag ends at the edge.
             let _ = canvas.set_pointer_capture(event.pointer_id());
         }
     };
@@ -122,7 +122,7 @@ pub(crate) fn Chart(
         }
     };
     let on_key = move |event: ev::KeyboardEvent| {
-        // The browser's own keys, such as those that zoom the page.
+        // These keys belong to the browser, for example to zoom the page.
         if event.ctrl_key() || event.meta_key() || event.alt_key() {
             return;
         }
@@ -154,7 +154,7 @@ pub(crate) fn Chart(
         };
         plot.with(|plot| plot.lines().into_iter().map(entry).collect::<Vec<_>>())
     });
-    // The current run's line alone has its value in the caption.
+    // The current run's line needs no legend if it is the only one: its value is in the caption.
     let has_legend = Memo::new(move |_| legend.with(|lines| lines.iter().any(|line| line.key != OWN)));
     let has_points = move || plot.with(|plot| plot.axes(1.0, 1.0).is_some());
     let count = move || {
@@ -248,7 +248,7 @@ fn LegendEntry(
     let Mark(mark) = expect_context::<Mark>();
     let LegendLine { key, name, colour } = entry;
     let of_line = key.clone();
-    // Points, value, and whether the line is shown.
+    // The number of points, the value, and true if the line is shown.
     let line = Memo::new(move |_| {
         let mark = mark.get();
         plot.with(|plot| {
@@ -277,7 +277,7 @@ fn LegendEntry(
     }
 }
 
-/// Saves a chart as it is looked at, with a title.
+/// Saves a chart as it is shown, with a title.
 fn save_picture(plot: &Plot, (width, height): (f64, f64), title: &str, file: &str) -> Result<(), JsValue> {
     let canvas: HtmlCanvasElement = document().create_element("canvas")?.unchecked_into();
     canvas.set_width((width * SAVED_RATIO) as u32);
@@ -295,7 +295,7 @@ fn save_picture(plot: &Plot, (width, height): (f64, f64), title: &str, file: &st
     save::picture(&canvas, file)
 }
 
-/// A place on the x axis, as text.
+/// Returns a place on the x axis as text.
 fn place(axis: XAxis, x: f64) -> String {
     match axis {
         XAxis::Steps => format!("at {} steps", format::count(x as u64)),
@@ -304,7 +304,8 @@ fn place(axis: XAxis, x: f64) -> String {
     }
 }
 
-/// Where a key takes the mark on the points of all lines that are shown; none if the key means nothing here.
+/// Returns the mark after a key, on a point of any line that is shown, or `Some(None)` if the key removes it; `None` if
+/// the key has no meaning here.
 fn moved(key: &str, marked: Option<f64>, plot: &Plot) -> Option<Option<f64>> {
     let (first, last) = plot.ends()?;
     let now = marked.unwrap_or(last);

@@ -1,4 +1,4 @@
-//! What a chart shows of the state, and where it goes.
+//! The lines of a chart, selected from the state, and its axes.
 
 use super::{
     decimate::Point,
@@ -10,7 +10,7 @@ use crate::{
     state::{ChartView, Curves, Metric, RunKey, State, XAxis},
 };
 
-/// Returns iterations or evaluations of a run that is shown.
+/// A function that returns the iterations or evaluations of a run that is shown.
 type CurvesOf = for<'a> fn(&'a State, &RunKey) -> Option<&'a Curves>;
 
 const LEFT: f64 = 40.0;
@@ -22,25 +22,26 @@ const BOTTOM: f64 = 20.0;
 pub(crate) const BAND: [&str; 2] = ["episode_return_p10", "episode_return_p90"];
 /// The name of the current run's line.
 pub(super) const OWN: &str = "this run";
-/// Colours that the current run and its evaluations have for themselves.
+/// The number of colours that are reserved for the current run and its evaluations.
 const OWN_COLOURS: usize = 2;
 
-/// What a chart shows.
+/// The description of a chart.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// Name for people.
+    /// The title.
     pub(crate) title: String,
     /// Name for tests and files: `chart-…`.
     pub(crate) id: String,
     /// The number of each iteration.
     pub(crate) metric: Metric,
-    /// Lines instead of that of the metric, by name with the name of the metric of each: of policies, agents or workers.
+    /// Lines instead of that of the metric: the name of each, of a policy, agent or worker, with the name of its
+    /// metric.
     pub(crate) lines: Vec<(String, String)>,
     /// The value as text.
     pub(crate) format: fn(f64) -> String,
-    /// Does the y axis begin at zero?
+    /// True if the y axis begins at zero.
     pub(crate) from_zero: bool,
-    /// Is it the big chart, with evaluations, and the return at which the run is solved?
+    /// True if it is the big chart, with evaluations, and the return at which the run is solved.
     pub(crate) is_main: bool,
 }
 
@@ -49,13 +50,13 @@ pub(crate) struct Curve {
 pub(super) struct Plot {
     /// The lines with points; the first one is that of the current run, if that has any.
     pub(super) series: Vec<Series>,
-    /// Lines that the person has hidden.
+    /// Lines that the user has hidden.
     pub(super) hidden: Vec<Series>,
-    /// How they are looked at.
+    /// The view of the charts.
     pub(super) view: ChartView,
     /// A value to reach.
     pub(super) goal: Option<f64>,
-    /// Does the y axis begin at zero?
+    /// True if the y axis begins at zero.
     pub(super) from_zero: bool,
 }
 
@@ -63,12 +64,12 @@ pub(super) struct Plot {
 pub(super) struct Axes {
     pub(super) x: Scale,
     pub(super) y: Scale,
-    /// The range of x of everything.
+    /// The range of x of the whole chart.
     pub(super) whole: (f64, f64),
 }
 
 impl Curve {
-    /// What it shows of the state, with lines of this many colours.
+    /// Returns the plot of the state, with lines of this many colours.
     pub(super) fn plot(&self, state: &State, colours: usize) -> Plot {
         let lines = if self.lines.is_empty() { self.of_runs(state, colours) } else { self.of_metrics(state, colours) };
         let goal = state.run.as_ref().filter(|_| self.is_main).map(|run| f64::from(run.stop_return));
@@ -77,7 +78,7 @@ impl Curve {
         Plot { series: placed(lines), hidden: Vec::new(), view, goal, from_zero }.hiding()
     }
 
-    /// Lines with names, of the current run.
+    /// Returns the lines with names, of the current run.
     fn of_metrics(&self, state: &State, colours: usize) -> Vec<Series> {
         let line = |(index, (name, key)): (usize, &(String, String))| {
             let metric = Metric::Named(key.clone());
@@ -87,7 +88,7 @@ impl Curve {
         self.lines.iter().enumerate().map(line).collect()
     }
 
-    /// The current run and those that are compared with it, in the big chart with their evaluations.
+    /// Returns the lines of the current run and of compared runs, in the big chart with their evaluations.
     fn of_runs(&self, state: &State, colours: usize) -> Vec<Series> {
         let (view, exact) = (&state.charts, ChartView { smoothing: 0, ..state.charts.clone() });
         let mut lines = vec![Series::of_run(OWN.into(), 0, &state.curves, &self.metric, view)];
@@ -121,7 +122,8 @@ impl Curve {
     }
 }
 
-/// The line of runs that differ in their seeds: the median of their lines, or the only one. Evaluations have dots.
+/// Returns the line of runs that differ in their seeds: the median of their lines, or the only one. Evaluations have
+/// dots.
 fn of_seeds(what: &str, colour: usize, mut found: Vec<(RunKey, Series)>) -> Option<Series> {
     let line = if found.len() < 2 {
         found.pop()?.1
@@ -146,21 +148,21 @@ fn placed(mut series: Vec<Series>) -> Vec<Series> {
     series
 }
 
-/// Where the middle four fifths of the latest returns are.
+/// Returns the range of the middle four fifths of the latest returns.
 fn band(state: &State, view: &ChartView) -> Vec<Band> {
     let [low, high] = BAND.map(|name| points(&state.curves, &Metric::Named(name.into()), view));
     low.into_iter().zip(high).map(|((x, low), (_, high))| Band { x, low, high }).collect()
 }
 
 impl Plot {
-    /// Takes the lines out that the view hides.
+    /// Moves the lines that the view hides to `hidden`.
     fn hiding(mut self) -> Self {
         let hidden = &self.view.hidden;
         (self.hidden, self.series) = self.series.into_iter().partition(|line| hidden.contains(&line.key));
         self
     }
 
-    /// All lines in their order, and whether each is shown.
+    /// Returns all lines in their order, each with true if it is shown.
     pub(super) fn lines(&self) -> Vec<(&Series, bool)> {
         let shown = self.series.iter().map(|line| (line, true));
         let mut lines: Vec<_> = shown.chain(self.hidden.iter().map(|line| (line, false))).collect();
@@ -168,37 +170,38 @@ impl Plot {
         lines
     }
 
-    /// The place of the point that is nearest to an x, of any line that is shown.
+    /// Returns the place of the point that is nearest to an x, of any line that is shown.
     pub(super) fn nearest(&self, x: f64) -> Option<f64> {
         let place = |line: &Series| nearest(line.exact(), x).map(|index| line.exact()[index].0);
         let places = self.series.iter().filter_map(place);
         places.min_by(|a, b| (a - x).abs().total_cmp(&(b - x).abs()))
     }
 
-    /// The place of the last point before an x, of any line that is shown.
+    /// Returns the place of the last point before an x, of any line that is shown.
     pub(super) fn before(&self, x: f64) -> Option<f64> {
         let place = |line: &Series| Some(line.exact()[..line.exact().partition_point(|point| point.0 < x)].last()?.0);
         self.series.iter().filter_map(place).reduce(f64::max)
     }
 
-    /// The place of the first point after an x, of any line that is shown.
+    /// Returns the place of the first point after an x, of any line that is shown.
     pub(super) fn after(&self, x: f64) -> Option<f64> {
         let place = |line: &Series| Some(line.exact().get(line.exact().partition_point(|point| point.0 <= x))?.0);
         self.series.iter().filter_map(place).reduce(f64::min)
     }
 
-    /// The places of the first and the last point of the lines that are shown.
+    /// Returns the places of the first and the last point of the lines that are shown.
     pub(super) fn ends(&self) -> Option<(f64, f64)> {
         let ends = self.series.iter().filter_map(|line| Some((line.exact().first()?.0, line.exact().last()?.0)));
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// Axes that hold what is shown of the lines and the goal on a canvas of this size; none without a point to show.
+    /// Returns axes that hold the shown part of the lines and the goal on a canvas of this size; `None` without a point
+    /// to show.
     pub(super) fn axes(&self, width: f64, height: f64) -> Option<Axes> {
         let ChartView { window, log_x, log_y, .. } = self.view;
         let whole = self.whole()?;
         let x = window.filter(|(low, high)| low < high && (!log_x || *low > 0.0)).unwrap_or(whole);
-        // A window without a point keeps the axis of everything.
+        // A window without a point keeps the y axis of the whole chart.
         let (low, high) = self.y_range(x).or_else(|| self.y_range(whole))?;
         Some(Axes {
             x: Scale { values: x, pixels: (LEFT, (width - RIGHT).max(LEFT + 1.0)), is_log: log_x },
@@ -207,7 +210,7 @@ impl Plot {
         })
     }
 
-    /// The range of x of everything.
+    /// Returns the range of x of the whole chart.
     fn whole(&self) -> Option<(f64, f64)> {
         let (first, last) = self.ends()?;
         Some(if self.view.log_x { (first, last.max(first * 1.01)) } else { (0.0, last.max(1.0)) })
@@ -217,7 +220,7 @@ impl Plot {
         let ChartView { window, log_y, .. } = self.view;
         let is_shown = |point: &Point| (from..=to).contains(&point.0);
         let shown = |points: &[Point]| -> Vec<f64> {
-            // What is not positive has no finite logarithm.
+            // Values that are not positive have no finite logarithm.
             let scaled = |y: f64| if log_y { y.ln() } else { y };
             let values = points.iter().filter(|point| is_shown(point)).map(|point| scaled(point.1)).collect();
             if points.first().is_some_and(is_shown) { without_first_outliers(values) } else { values }
@@ -228,7 +231,7 @@ impl Plot {
             [&line.points[..], &line.raw, &low, &high].map(shown).concat()
         };
         let (low, high) = range(self.series.iter().flat_map(of_line))?;
-        // A part is looked at for its own values, which a far goal would flatten.
+        // The axis of a part leaves out the goal: a distant one would flatten the part's values.
         let goal = self.goal.filter(|_| window.is_none()).map(|goal| if log_y { goal.ln() } else { goal });
         let (low, high) = goal.filter(|goal| goal.is_finite()).map_or((low, high), |goal| widened((low, high), goal));
         if log_y {
@@ -243,14 +246,14 @@ impl Plot {
     }
 }
 
-/// The range with a value in it, and air beyond that.
+/// Returns the range with a value in it, and a margin beyond that value.
 fn widened((low, high): (f64, f64), value: f64) -> (f64, f64) {
     let air = |spread: f64| spread * 0.06;
     let low = if value < low { value - air(high - value) } else { low };
     (low, if value > high { value + air(value - low) } else { high })
 }
 
-/// Values with labels: times are round in the unit in which they are shown.
+/// Returns values with labels: times are round in the unit in which they are shown.
 pub(super) fn x_ticks(scale: &Scale, axis: XAxis, most: usize) -> Vec<(f64, String)> {
     let high = scale.values.1;
     let (unit, name) = match axis {

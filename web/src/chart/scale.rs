@@ -1,30 +1,30 @@
-//! Axes: from data to pixels, and where the ticks go.
+//! Axes: the mapping from data to pixels, and the ticks.
 
-/// Values of a line needed before the first ones may be outliers.
+/// The least number of values that a line needs for the first ones to count as outliers.
 const FEWEST_TO_FENCE: usize = 8;
 /// A fence without outliers.
 const EVERYTHING: (f64, f64) = (f64::NEG_INFINITY, f64::INFINITY);
 
-/// Maps a range of values to a range of pixels.
+/// A mapping from a range of values to a range of pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     /// Values at the two ends.
     pub(crate) values: (f64, f64),
     /// Pixels at the two ends; the first may be the larger, as on a y axis.
     pub(crate) pixels: (f64, f64),
-    /// Whether equal ratios have equal lengths; then values are positive.
+    /// True if equal ratios have equal lengths; then values are positive.
     pub(crate) is_log: bool,
 }
 
 impl Scale {
-    /// Pixel of a value.
+    /// Returns the pixel of a value.
     #[must_use]
     pub(crate) fn pixel(&self, value: f64) -> f64 {
         let (low, high) = (self.forth(self.values.0), self.forth(self.values.1));
         self.pixels.0 + (self.forth(value) - low) / (high - low) * (self.pixels.1 - self.pixels.0)
     }
 
-    /// Value at a pixel.
+    /// Returns the value at a pixel.
     #[must_use]
     pub(crate) fn value(&self, pixel: f64) -> f64 {
         let (low, high) = (self.forth(self.values.0), self.forth(self.values.1));
@@ -32,7 +32,7 @@ impl Scale {
         if self.is_log { place.exp() } else { place }
     }
 
-    /// Part of the length up to a pixel.
+    /// Returns the fraction of the length up to a pixel.
     #[must_use]
     pub(crate) fn fraction(&self, pixel: f64) -> f64 {
         (pixel - self.pixels.0) / (self.pixels.1 - self.pixels.0)
@@ -42,7 +42,7 @@ impl Scale {
         if self.is_log { value.ln() } else { value }
     }
 
-    /// Round values within the range, at most about `most` of them.
+    /// Returns round values within the range, at most about `most` of them.
     #[must_use]
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         let (low, high) = self.values;
@@ -50,8 +50,8 @@ impl Scale {
     }
 }
 
-/// A range that holds the finite values, with a little air and never empty. A few outliers at each end are left out: they
-/// would flatten the rest.
+/// Returns a range that holds the finite values, with a margin and never empty; `None` without a finite value. A few
+/// outliers at each end are left out: they would flatten the rest.
 #[must_use]
 pub(crate) fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
@@ -65,8 +65,8 @@ pub(crate) fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)>
     Some((low - air, high + air))
 }
 
-/// The finite values of a line but for outliers in its first tenth, such as the first losses of a run: those that are further
-/// from all later ones than twice the spread of these. A steady fall or rise is kept.
+/// Returns the finite values of a line except outliers in its first tenth, such as the first losses of a run: values
+/// that are further from all later ones than twice the spread of these. A steady fall or rise is kept.
 #[must_use]
 pub(crate) fn without_first_outliers(mut values: Vec<f64>) -> Vec<f64> {
     values.retain(|value| value.is_finite());
@@ -86,13 +86,14 @@ pub(crate) fn without_first_outliers(mut values: Vec<f64>) -> Vec<f64> {
     later
 }
 
-/// The least and the greatest value within a fence.
+/// Returns the least and the greatest value within a fence.
 fn ends(values: impl IntoIterator<Item = f64>, fence: (f64, f64)) -> Option<(f64, f64)> {
     let within = values.into_iter().filter(|value| (fence.0..=fence.1).contains(value));
     within.map(|value| (value, value)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
-/// What is further from the middle nine tenths than twice their spread is an outlier. Fewer than 20 values have none.
+/// Returns the range outside which values are outliers: those further from the middle nine tenths than twice their
+/// spread. Fewer than 20 values have none.
 fn fence(values: &mut [f64]) -> (f64, f64) {
     let Some(last) = values.len().checked_sub(1) else { return EVERYTHING };
     let rank = values.len() / 20;
@@ -101,13 +102,13 @@ fn fence(values: &mut [f64]) -> (f64, f64) {
     reached(low, high)
 }
 
-/// A range, widened by twice its spread at each end. Values that are all equal hide nothing.
+/// Returns a range, widened by twice its spread at each end; `EVERYTHING` if the spread is zero.
 fn reached(low: f64, high: f64) -> (f64, f64) {
     let reach = 2.0 * (high - low);
     if reach > 0.0 { (low - reach, high + reach) } else { EVERYTHING }
 }
 
-/// Round values within a range, a step of 1, 2 or 5 times a power of ten apart, at most `most` of them.
+/// Returns round values within a range, a step of 1, 2 or 5 times a power of ten apart, at most `most` of them.
 #[must_use]
 pub(crate) fn ticks((low, high): (f64, f64), most: usize) -> Vec<f64> {
     let step = tick_step(high - low, most);
@@ -116,7 +117,7 @@ pub(crate) fn ticks((low, high): (f64, f64), most: usize) -> Vec<f64> {
     }
     let first = (low / step).ceil();
     let last = (high / step).floor();
-    // Counting in steps, not adding them up: 0.1 + 0.2 is no round number.
+    // Steps are counted, not added up: 0.1 + 0.2 is no round number.
     (0..=(last - first).max(0.0) as u32).map(|index| (first + f64::from(index)) * step).collect()
 }
 
@@ -127,7 +128,7 @@ fn tick_step(spread: f64, most: usize) -> f64 {
     nice.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(power * 10.0)
 }
 
-/// Powers of ten, and with enough space their double and fivefold.
+/// Returns powers of ten, and with enough space their double and fivefold.
 fn log_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().floor() as i32);
     let decades = (last - first + 1) as usize;

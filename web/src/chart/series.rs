@@ -14,26 +14,26 @@ pub(crate) struct Band {
 /// A line of a chart, in data space.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Series {
-    /// What it is, for the legend.
+    /// Its name in the legend.
     pub(crate) name: String,
-    /// What identifies it in all charts: its name, or that of its metric.
+    /// Its key, the same in all charts: its name, or that of its metric.
     pub(crate) key: String,
     /// Its place in the legend.
     pub(crate) place: usize,
-    /// Which of the palette's colours it has.
+    /// The index of its colour in the palette.
     pub(crate) colour: usize,
     /// The line, ascending in x.
     pub(crate) points: Vec<Point>,
-    /// The values of which the line is the moving average; empty without one.
+    /// The values of which the line is the moving average; empty if the line is not smoothed.
     pub(crate) raw: Vec<Point>,
     /// The spread around the line; empty without one.
     pub(crate) band: Vec<Band>,
-    /// Whether each point has a dot.
+    /// True if each point has a dot.
     pub(crate) has_dots: bool,
 }
 
 impl Series {
-    /// The line of one run.
+    /// Creates the line of one run.
     pub(crate) fn of_run(name: String, colour: usize, curves: &Curves, metric: &Metric, view: &ChartView) -> Self {
         let line = Self { key: name.clone(), name, colour, ..Self::default() };
         let raw = points(curves, metric, view);
@@ -43,30 +43,30 @@ impl Series {
         Self { points: smoothed(&raw, view.smoothing), raw, ..line }
     }
 
-    /// The median of several runs, with the range of their middle half.
+    /// Creates the median of several runs, with the range of their middle half.
     pub(crate) fn of_seeds(name: String, colour: usize, runs: &[Self]) -> Self {
         let (points, band) = median(runs);
         Self { key: name.clone(), name, colour, points, band, ..Self::default() }
     }
 
-    /// The same line with a dot at each point.
+    /// Returns the same line with a dot at each point.
     pub(crate) fn with_dots(self) -> Self {
         Self { has_dots: true, ..self }
     }
 
-    /// The values themselves, also if the line is their moving average.
+    /// Returns the values themselves, also if the line is their moving average.
     pub(crate) fn exact(&self) -> &[Point] {
         if self.raw.is_empty() { &self.points } else { &self.raw }
     }
 
-    /// The value at a place, or the last one; NaN where the line has none.
+    /// Returns the value at a place, or the last one without a place; NaN where the line has none.
     pub(crate) fn value(&self, place: Option<f64>) -> f64 {
         let point = place.map_or_else(|| self.exact().last().copied(), |x| self.point_at(x));
         point.map_or(f64::NAN, |point| point.1)
     }
 
-    /// The point that is nearest to an x; none beyond the ends of the line. The points of lines are at different places, so
-    /// a line reaches further than its last point by the distance from the one before.
+    /// Returns the point that is nearest to an x; `None` beyond the ends of the line. The points of lines are at
+    /// different places, so a line reaches further than its last point by the distance from the one before.
     pub(crate) fn point_at(&self, x: f64) -> Option<Point> {
         let points = self.exact();
         let index = nearest(points, x)?;
@@ -81,8 +81,9 @@ impl Series {
     }
 }
 
-/// The values of a metric at their places on the axes; one that a logarithmic y axis cannot show is a gap. A metric with a
-/// name has points only where it is known, without gaps: the hub sends those of every n-th iteration of the past.
+/// Returns the values of a metric at their places on the axes; one that a logarithmic y axis cannot show is a gap. A
+/// metric with a name has points only where it is known, without gaps: the hub sends those of every n-th iteration of
+/// the past.
 pub(crate) fn points(curves: &Curves, metric: &Metric, view: &ChartView) -> Vec<Point> {
     let is_named = matches!(metric, Metric::Named(_));
     let values = curves.points().iter().zip(curves.values(metric));
@@ -94,15 +95,15 @@ pub(crate) fn points(curves: &Curves, metric: &Metric, view: &ChartView) -> Vec<
     known.map(point).filter(|(x, _)| !view.log_x || *x > 0.0).collect()
 }
 
-/// Index of the point that is nearest to an x.
+/// Returns the index of the point that is nearest to an x.
 pub(crate) fn nearest(points: &[Point], x: f64) -> Option<usize> {
     let after = points.partition_point(|point| point.0 < x);
     let candidates = after.saturating_sub(1)..points.len().min(after + 1);
     candidates.min_by(|a, b| (points[*a].0 - x).abs().total_cmp(&(points[*b].0 - x).abs()))
 }
 
-/// The exponential moving average, in which the past has this weight in percent. The first values count fully: without
-/// that correction the line would begin at zero.
+/// Returns the exponential moving average, in which the past has this weight in percent. The first values count fully:
+/// without that correction the line would begin at zero.
 fn smoothed(points: &[Point], percent: u8) -> Vec<Point> {
     let weight = f64::from(percent) / 100.0;
     let (mut sum, mut total) = (0.0, 0.0);
@@ -117,7 +118,7 @@ fn smoothed(points: &[Point], percent: u8) -> Vec<Point> {
     points.iter().map(average).collect()
 }
 
-/// The medians and quartiles of lines at the places of the longest one.
+/// Returns the medians and quartiles of lines at the places of the longest one.
 fn median(runs: &[Series]) -> (Vec<Point>, Vec<Band>) {
     let Some(longest) = runs.iter().max_by_key(|run| run.points.len()) else { return Default::default() };
     let at = |&(x, _): &Point| {
@@ -129,7 +130,7 @@ fn median(runs: &[Series]) -> (Vec<Point>, Vec<Band>) {
     longest.points.iter().map(at).unzip()
 }
 
-/// The value of a line at an x, linear between points; none beyond its ends and at gaps.
+/// Returns the value of a line at an x, linear between points; `None` beyond its ends and at gaps.
 fn value_at(points: &[Point], x: f64) -> Option<f64> {
     let after = points.partition_point(|point| point.0 < x);
     let next = points.get(after)?;
@@ -141,7 +142,7 @@ fn value_at(points: &[Point], x: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// A quantile of ascending values, linear between ranks; NaN without a value.
+/// Returns a quantile of ascending values, linear between ranks; NaN without a value.
 fn quantile(values: &[f64], part: f64) -> f64 {
     let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
     let rank = part * last as f64;

@@ -1,6 +1,6 @@
 //! Checks values against their JSON Schema, with the wording of the hub.
 //!
-//! The validator of runs would make the page's module half as large again.
+//! Using the validator of runs instead would make the page's Wasm module half as large again.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const MAX_SIMILAR: usize = 3;
 /// Checks a setting's value.
 ///
 /// # Errors
-/// Its path, the value, and what is allowed.
+/// The error names the setting's path, its value and the allowed values.
 pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), String> {
     if kinds.iter().any(|kind| allows(kind, value)) {
         return Ok(());
@@ -24,7 +24,7 @@ pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), St
     if matches!(kinds, [Value::Bool(false)]) {
         return Err(format!("{path}: there is no such setting"));
     }
-    // Other kinds than the only one with the value's form do not explain what is wrong in it.
+    // If exactly one kind has the value's form, the error is about the part of the value that this kind rejects.
     let mut within = kinds.iter().filter_map(|kind| parts(kind, value));
     if let (Some(parts), None) = (within.next(), within.next()) {
         for (name, kind, part) in parts {
@@ -37,7 +37,8 @@ pub(super) fn check(path: &str, kinds: &[Value], value: &Value) -> Result<(), St
     Err(format!("{path} is {found}; it must be {}", allowed.join(" or ")))
 }
 
-/// Returns some of many words, those with the value's first letter first; `None` for a kind without many words.
+/// Returns a few of a kind's many choices, first those with the value's initial letter; `None` for a kind with few
+/// choices.
 fn closest(kind: &Value, value: &Value) -> Option<String> {
     let choices = kind["enum"].as_array().filter(|choices| choices.len() > MAX_CHOICES)?;
     let initial = |text: &str| text.chars().next().map(|letter| letter.to_ascii_lowercase());
@@ -49,8 +50,8 @@ fn closest(kind: &Value, value: &Value) -> Option<String> {
     Some(format!("{}, … ({} choices)", words.join(" or "), choices.len()))
 }
 
-/// Returns the items or fields of a value with their names and schemas; `None` if the value is not of the kind's form. The
-/// only word of a field distinguishes forms of objects.
+/// Returns the items or fields of a value with their names and schemas; `None` if the value is not of the kind's form.
+/// Fields with one allowed value distinguish forms of objects.
 fn parts<'a>(kind: &'a Value, value: &'a Value) -> Option<Vec<(String, &'a Value, &'a Value)>> {
     match (kind["type"].as_str()?, value) {
         ("array", Value::Array(list)) => {
@@ -71,14 +72,15 @@ fn parts<'a>(kind: &'a Value, value: &'a Value) -> Option<Vec<(String, &'a Value
     }
 }
 
-/// Returns whether a value of the kind's form has as many items or all the fields that it must have.
+/// Returns whether a value of the kind's form has the required number of items or all required fields.
 fn is_complete(kind: &Value, value: &Value) -> bool {
     let has = |name: &Value| name.as_str().is_some_and(|name| value.get(name).is_some());
     kind["required"].as_array().is_none_or(|names| names.iter().all(has))
         && kind["prefixItems"].as_array().map(Vec::len).is_none_or(|len| value.as_array().map(Vec::len) == Some(len))
 }
 
-/// Keywords that a run's schema does not use allow everything: the hub has the last word.
+/// Returns whether a kind allows a value. Keywords that a run's schema does not use are ignored: the hub validates
+/// again.
 fn allows(kind: &Value, value: &Value) -> bool {
     if let Some(kinds) = kind["anyOf"].as_array() {
         return kinds.iter().any(|kind| allows(kind, value));
@@ -104,7 +106,7 @@ fn allows(kind: &Value, value: &Value) -> bool {
     }
 }
 
-/// Returns how texts of a kind must begin: the patterns of a run's schema say nothing else.
+/// Returns the prefix that texts of a kind must have; a run's schema has no other patterns.
 fn beginning(kind: &Value) -> Option<String> {
     Some(kind["pattern"].as_str()?.trim_start_matches('^').replace('\\', ""))
 }
@@ -119,7 +121,8 @@ fn is_within(kind: &Value, value: &Value) -> bool {
     })
 }
 
-/// Returns the allowed values, in the words of the validator of runs; `None` for kinds that need no mention.
+/// Returns a description of the allowed values, in the wording of the validator of runs; `None` for kinds that need no
+/// mention.
 fn words(kind: &Value) -> Option<String> {
     if let Some(kinds) = kind["anyOf"].as_array() {
         return Some(kinds.iter().filter_map(words).collect::<Vec<_>>().join(" or "));
@@ -144,7 +147,7 @@ fn words(kind: &Value) -> Option<String> {
     })
 }
 
-/// Whole numbers are at least 0 unless something else is said.
+/// Returns a description of the allowed range; the minimum 0 of whole numbers is left out.
 fn range(kind: &Value, is_whole: bool) -> Option<String> {
     let bound = |name: &str| kind[name].as_f64();
     let least = bound("minimum").filter(|least| !is_whole || *least != 0.0);
@@ -179,7 +182,7 @@ mod tests {
             let schema = setting.schema(Value::Null);
             let allowed = setting.allowed();
             for value in values.as_array().expect("a list") {
-                // Which settings a group has, only the validator checks.
+                // Only the validator checks the settings inside a group.
                 let is_allowed =
                     setting.allows(value) || value.is_object() && schema.to_string().contains("\"properties\":{}");
                 assert_eq!(allows(&schema, value), is_allowed, "{} {value}", setting.path);

@@ -1,4 +1,4 @@
-//! How the charts are looked at: one view for all of them, so that they show the same part of a run.
+//! The view of the charts. All charts share one, so that they show the same part of a run.
 
 use std::collections::BTreeSet;
 
@@ -6,17 +6,17 @@ use rollmesh_core::protocol::message::Iteration;
 
 use super::Texts;
 
-/// Names of a link's parts that belong to the charts begin with this; no setting does.
+/// Prefix of the names of the charts' parts of a link; no setting's name begins with it.
 pub(super) const CHART: &str = "chart.";
 /// Maps a number to another one.
 type Map = fn(f64) -> f64;
 
-/// No window is narrower than this part of everything.
+/// Minimum width of the window, as a fraction of the whole range.
 const NARROWEST: f64 = 1e-4;
-/// Highest weight of the past in percent: a point then counts a twentieth.
+/// Maximum weight of the past in percent, at which the newest point has a weight of one twentieth.
 const MAX_SMOOTHING: u8 = 95;
 
-/// What the x axis counts.
+/// The quantity on the x axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XAxis {
     /// Env steps that the learner has used.
@@ -29,10 +29,10 @@ pub enum XAxis {
 }
 
 impl XAxis {
-    /// All of them.
+    /// All axes.
     pub const ALL: [Self; 3] = [Self::Steps, Self::Time, Self::Iteration];
 
-    /// Its name in links and in the choice.
+    /// Returns its name in links and in the selection.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl XAxis {
         Self::ALL.into_iter().find(|axis| axis.name() == name)
     }
 
-    /// Where a point is.
+    /// Returns the x coordinate of a point.
     #[must_use]
     pub fn place(self, point: &Iteration) -> f64 {
         match self {
@@ -59,44 +59,45 @@ impl XAxis {
     }
 }
 
-/// How the charts are looked at.
+/// The view of the charts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChartView {
     /// The x axis.
     pub x: XAxis,
-    /// The shown range of x; `None` for everything, which grows with the run.
+    /// The shown range of x; `None` for the whole range, which grows with the run.
     pub window: Option<(f64, f64)>,
-    /// Weight of the past in the moving average, in percent; 0 shows the values themselves.
+    /// Weight of the past in the moving average, in percent; 0 for no smoothing.
     pub smoothing: u8,
-    /// Whether x has a logarithmic scale.
+    /// True if x has a logarithmic scale.
     pub log_x: bool,
-    /// Whether y has a logarithmic scale.
+    /// True if y has a logarithmic scale.
     pub log_y: bool,
-    /// The lines that are hidden: names of lines of runs, and of metrics that are lines of one chart.
+    /// Names of the hidden lines: those of runs, and of metrics that share a chart.
     pub hidden: BTreeSet<String>,
 }
 
 /// A change of the view.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ViewChange {
-    /// Another x axis; it shows everything.
+    /// Another x axis; the window is reset to the whole range.
     Axis(XAxis),
     /// Another weight of the past, in percent.
     Smoothing(u8),
-    /// A logarithmic or linear x axis; it shows everything, since a window from 0 has no place on a logarithmic one.
+    /// A logarithmic or linear x axis; the window is reset, since one that begins at 0 has no place on a logarithmic
+    /// axis.
     LogX(bool),
     /// A logarithmic or linear y axis.
     LogY(bool),
-    /// A part of what is shown now, as fractions of its width; beyond 0 and 1 is what is not shown now.
+    /// A part of the shown range, as fractions of its width; fractions below 0 or above 1 extend beyond it.
     Part {
-        /// The range of x of everything.
+        /// The whole range of x.
         whole: (f64, f64),
-        /// The fractions.
+        /// The fractions at which the part begins and ends.
         part: (f64, f64),
     },
-    /// Everything.
+    /// The whole range.
     Whole,
-    /// A line that is hidden, or shown again.
+    /// A line to hide, or to show if it is hidden.
     Line(String),
 }
 
@@ -137,7 +138,7 @@ impl ChartView {
         Some(both((start, start + width), back))
     }
 
-    /// Returns the texts of a link that restores it; the defaults have none.
+    /// Returns the texts of a link that restores the view; default values are left out.
     #[must_use]
     pub fn texts(&self) -> Texts {
         let mut texts = Texts::new();
@@ -158,13 +159,13 @@ impl ChartView {
             );
         }
         if !self.hidden.is_empty() {
-            // No name of a metric or a run has more than one line.
+            // No name of a metric or a run contains a line break.
             add("hidden", self.hidden.iter().map(String::as_str).collect::<Vec<_>>().join("\n"));
         }
         texts
     }
 
-    /// Reads the texts of a link; one that makes no sense is left out.
+    /// Reads the texts of a link; invalid ones are ignored.
     #[must_use]
     pub fn of_texts(texts: &Texts) -> Self {
         let text = |name: &str| texts.get(&format!("{CHART}{name}")).map_or("", String::as_str);

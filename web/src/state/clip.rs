@@ -4,10 +4,10 @@ use rollmesh_core::protocol::message::EnvClip;
 
 use super::fragment::{FragmentColumn, PolicyColumns, policies_of};
 
-/// Most numbers of an observation that are shown.
+/// Maximum number of elements of an observation that is shown.
 const MAX_OBSERVATION: usize = 32;
 
-/// What can be watched.
+/// A source of clips.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClipSource {
     /// The slot that the hub watches.
@@ -22,10 +22,10 @@ pub enum ClipSource {
 }
 
 impl ClipSource {
-    /// All of them.
+    /// All sources.
     pub const ALL: [Self; 4] = [Self::Slot, Self::LatestEvaluation, Self::BestEvaluation, Self::File];
 
-    /// Name for people.
+    /// Returns the name that the page shows.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -37,19 +37,19 @@ impl ClipSource {
     }
 }
 
-/// A clip as the hub has sent it, or the reader of a file.
+/// A clip from the hub, or from the reader of a file.
 #[derive(Clone, Debug)]
 pub struct Clip {
-    /// What it shows.
+    /// The clip as it was received.
     pub report: EnvClip,
     /// Episode and `t` of each step.
     pub steps: Vec<(u32, u32)>,
-    /// Whether the rows are by policy, each with episode and `t`; otherwise there is a row for each step.
+    /// True if the rows are grouped by policy, each with episode and `t`; otherwise there is one row per step.
     by_policy: bool,
     policies: Vec<PolicyColumns>,
 }
 
-// A clip is its report.
+// The other fields are derived from the report.
 impl PartialEq for Clip {
     fn eq(&self, other: &Self) -> bool {
         self.report == other.report
@@ -58,30 +58,30 @@ impl PartialEq for Clip {
 
 impl Eq for Clip {}
 
-/// What an agent did in a step.
+/// An agent's action and reward in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentStep {
-    /// Its policy and its number; empty for the only agent.
+    /// Its policy and its number; empty if it is the only agent.
     pub agent: String,
     /// Its action.
     pub action: String,
-    /// Probability of the action, or its density; NaN if unknown, as for the next two.
+    /// Probability of the action, or its density; NaN if unknown, like the next two fields.
     pub probability: f64,
-    /// What the policy expected.
+    /// The value that the policy estimated.
     pub value: f64,
-    /// What it got.
+    /// The reward.
     pub reward: f64,
 }
 
 impl Clip {
-    /// Reads a clip; rows that cannot be decoded are left out.
+    /// Reads a clip; it has no rows if they cannot be decoded.
     #[must_use]
     pub fn read(report: EnvClip) -> Self {
         let (by_policy, policies) = policies_of(&report.batch).unwrap_or_default();
         Self { steps: report.steps().collect(), by_policy, policies, report }
     }
 
-    /// What the agents did in a step.
+    /// Returns the agents' actions and rewards in a step.
     #[must_use]
     pub fn agents(&self, step: usize) -> Vec<AgentStep> {
         let Some(&at) = self.steps.get(step) else { return vec![] };
@@ -97,14 +97,14 @@ impl Clip {
         self.policies.iter().flat_map(|policy| rows(policy).into_iter().map(|row| agent_step(policy, row))).collect()
     }
 
-    /// What the only agent saw before a step; empty if that is unknown, as of hubs, or too long.
+    /// Returns the only agent's observation before a step; empty if it is unknown, as in clips of hubs, or too long.
     #[must_use]
     pub fn observation(&self, step: usize) -> String {
         let column = self.policies.first().and_then(|policy| policy.column("obs"));
         column.map(|column| column.row(step)).filter(|row| row.len() <= MAX_OBSERVATION).map(text).unwrap_or_default()
     }
 
-    /// Is this the last step of its episode here?
+    /// Returns whether later steps exist and all of them belong to other episodes.
     #[must_use]
     pub fn ends_episode(&self, step: usize) -> bool {
         let Some((now, later)) = self.steps.get(step..).and_then(<[_]>::split_first) else { return false };
@@ -112,7 +112,7 @@ impl Clip {
     }
 }
 
-/// Numbers as text.
+/// Returns numbers as text, separated by spaces.
 fn text(numbers: &[f64]) -> String {
     numbers.iter().map(|number| crate::format::short(*number)).collect::<Vec<_>>().join(" ")
 }

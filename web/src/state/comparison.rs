@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::{Curves, State, Texts, chart_view::CHART, form::shown, reduce::evaluated};
 
-/// Runs that can be compared at a time.
+/// Maximum number of runs that are compared at a time.
 pub(super) const MAX_COMPARED: usize = 16;
-/// The setting in which runs of one group differ.
+/// The setting that may differ between runs of one group.
 const SEED: &str = "seed";
 
 /// A run that can be compared.
@@ -37,18 +37,18 @@ impl fmt::Display for RunKey {
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     wanted: BTreeSet<RunKey>,
-    /// Those whose metrics the hub has refused to send.
+    /// Runs whose metrics the hub has refused to send.
     refused: BTreeSet<RunKey>,
     known: BTreeMap<RunKey, ComparedRun>,
     revision: u64,
 }
 
-/// A run, as the hub knows it.
+/// A run that the hub has sent.
 #[derive(Clone, Debug, Default)]
 pub struct ComparedRun {
-    /// Its settings, all of them.
+    /// All of its settings.
     settings: Value,
-    /// All of them but the seed: equal for runs of one group.
+    /// Its settings without the seed: equal for runs of one group.
     group: Value,
     /// Its iterations.
     pub curves: Curves,
@@ -61,7 +61,7 @@ pub struct ComparedRun {
 pub struct Differences {
     /// The runs.
     pub runs: Vec<RunKey>,
-    /// Settings by path, with a value for each run; empty where it has none.
+    /// Settings by path, with a value for each run; empty for a run without the setting.
     pub rows: Vec<(String, Vec<String>)>,
 }
 
@@ -76,7 +76,7 @@ impl Comparison {
         Self { wanted, ..Self::default() }
     }
 
-    /// Returns the texts of a link that restores it.
+    /// Returns the texts of a link that restores the comparison.
     pub(super) fn texts(&self) -> Texts {
         let (mut of_hub, mut saved) = (Vec::new(), Vec::new());
         for run in &self.wanted {
@@ -89,13 +89,13 @@ impl Comparison {
         texts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (link_name(name), text)).collect()
     }
 
-    /// Changes whenever what is shown does.
+    /// Returns a number that changes with the compared runs and their metrics.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Is this run compared?
+    /// Returns whether this run is compared.
     #[must_use]
     pub fn has(&self, run: &RunKey) -> bool {
         self.wanted.contains(run)
@@ -105,7 +105,7 @@ impl Comparison {
         self.wanted.len() >= MAX_COMPARED
     }
 
-    /// Compares a run, or no longer.
+    /// Adds a run to the comparison, or removes it.
     pub(super) fn toggle(&mut self, run: RunKey) {
         if !self.wanted.remove(&run) {
             self.refused.remove(&run);
@@ -114,21 +114,21 @@ impl Comparison {
         self.revision += 1;
     }
 
-    /// A run cannot be compared; the hub is not asked for it again.
+    /// Removes a run that cannot be compared; the hub is not asked for it again.
     pub(super) fn give_up(&mut self, run: RunKey) {
         self.wanted.remove(&run);
         self.refused.insert(run);
         self.revision += 1;
     }
 
-    /// Forgets what the hub has sent of a run, since that has changed.
+    /// Discards a run's metrics, since the hub has newer ones.
     pub(super) fn forget(&mut self, run: &RunKey) {
         self.known.remove(run);
         self.refused.remove(run);
         self.revision += 1;
     }
 
-    /// Forgets what the hub has sent: another one may answer.
+    /// Discards the metrics of all runs, since the next hub may be another one.
     pub(super) fn forget_all(&mut self) {
         self.known.clear();
         self.refused.clear();
@@ -160,7 +160,7 @@ impl State {
         self.run.as_ref().map(|run| run.run).filter(|run| *run > 0).map(RunKey::Hub)
     }
 
-    /// The next run that the hub has to be asked for: of those that are compared, and the current one for its settings.
+    /// Returns the next run to request from the hub: one that is compared, or the current one for its settings.
     pub(super) fn run_to_ask_for(&self) -> Option<RunKey> {
         let Comparison { wanted, refused, known, .. } = &self.comparison;
         let has_begun = |key: &RunKey| match key {
@@ -172,7 +172,7 @@ impl State {
         runs.into_iter().filter(|run| !known.contains_key(run) && !refused.contains(run)).find(has_begun)
     }
 
-    /// The runs that are shown, in groups that differ in nothing but the seed.
+    /// Returns the shown runs, in groups that differ in nothing but the seed.
     #[must_use]
     pub fn run_groups(&self) -> Vec<Vec<RunKey>> {
         let mut groups: Vec<(&Value, Vec<RunKey>)> = Vec::new();
@@ -185,13 +185,13 @@ impl State {
         groups.into_iter().map(|(_, runs)| runs).collect()
     }
 
-    /// The iterations of a run that is shown.
+    /// Returns the iterations of a run that is shown.
     #[must_use]
     pub fn curves_of(&self, run: &RunKey) -> Option<&Curves> {
         self.points_of(run).map(|(curves, _)| curves)
     }
 
-    /// The evaluations of a run that is shown.
+    /// Returns the evaluations of a run that is shown.
     #[must_use]
     pub fn evaluations_of(&self, run: &RunKey) -> Option<&Curves> {
         self.points_of(run).map(|(_, evaluations)| evaluations)
@@ -204,13 +204,13 @@ impl State {
         self.comparison.known.get(run).map(|compared| (&compared.curves, &compared.evaluations))
     }
 
-    /// The number of the current run, if one is there; it is drawn by itself.
+    /// Returns whether this is the current run, which is drawn separately.
     #[must_use]
     pub fn is_current(&self, run: &RunKey) -> bool {
         self.current_run().as_ref() == Some(run)
     }
 
-    /// The settings in which the runs that are shown differ, side by side; none of a run alone.
+    /// Returns the settings in which the shown runs differ, side by side; none for a single run.
     #[must_use]
     pub fn differences(&self) -> Differences {
         let mut all: BTreeMap<String, BTreeMap<&RunKey, String>> = BTreeMap::new();
@@ -228,7 +228,7 @@ impl State {
         Differences { runs, rows }
     }
 
-    /// The compared runs next to the current one.
+    /// Returns the compared runs other than the current one.
     pub(super) fn other_runs(&self) -> impl Iterator<Item = (&RunKey, &ComparedRun)> {
         self.shown_runs().filter(|(run, _)| !self.is_current(run))
     }

@@ -1,14 +1,14 @@
-//! The connection to the hub, as people see it.
+//! The page's connection to the hub.
 
-/// How the page stands with the hub.
+/// State of the connection to the hub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
-    /// There is no token, so there is no point in trying.
+    /// The page has no token, so it does not try to connect.
     #[default]
     NoToken,
     /// The socket is being opened, or the hub has not answered yet.
     Connecting {
-        /// Tries before this one that failed.
+        /// Failed attempts before this one.
         attempt: u32,
     },
     /// The hub has accepted the page.
@@ -16,20 +16,20 @@ pub enum Connection {
         /// The hub's name and version.
         server: String,
     },
-    /// The hub is not in reach; the page tries again by itself.
+    /// The hub is unreachable; the page retries by itself.
     Waiting {
-        /// Tries so far that failed.
+        /// Failed attempts so far.
         attempt: u32,
     },
-    /// The hub does not accept the page; trying again would not help.
+    /// The hub has refused the page; a retry would not help.
     Refused {
-        /// What is wrong and what to do about it.
+        /// The reason and the remedy.
         reason: String,
     },
 }
 
 impl Connection {
-    /// Failed tries in a row.
+    /// Returns the number of consecutive failed attempts.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         match self {

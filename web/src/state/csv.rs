@@ -1,4 +1,4 @@
-//! The points of the charts as a table.
+//! The points of the charts as a CSV table.
 
 use rollmesh_core::protocol::message::Iteration;
 
@@ -16,7 +16,8 @@ const FIELDS: [(&str, FieldValue); 7] = [
 ];
 
 impl State {
-    /// Everything that the charts show, with a line per iteration and evaluation. What does not exist is an empty cell.
+    /// Returns the points of the charts as CSV, with a line per iteration and evaluation. Missing values are empty
+    /// cells.
     #[must_use]
     pub fn csv(&self) -> String {
         let names: Vec<&str> = self.curves.names().collect();
@@ -35,13 +36,13 @@ impl State {
         text
     }
 
-    /// Does the table have a line below its head?
+    /// Returns whether the table has a line below its header.
     #[must_use]
     pub fn has_points(&self) -> bool {
         self.tables().any(|(_, curves, evaluations)| curves.last().is_some() || evaluations.last().is_some())
     }
 
-    /// The runs of the charts with their iterations and evaluations, the current one first.
+    /// Returns the runs of the charts with their iterations and evaluations, the current one first.
     fn tables(&self) -> impl Iterator<Item = (RunKey, &Curves, &Curves)> {
         let number = self.run.as_ref().map_or(0, |run| run.run);
         let own = (RunKey::Hub(number), &self.curves, &self.evaluations);
@@ -50,7 +51,7 @@ impl State {
     }
 }
 
-/// Lines that begin with a run and a kind.
+/// Returns lines that begin with a run and a kind.
 fn lines(head: &str, curves: &Curves, names: &[&str]) -> String {
     let fields = FIELDS.into_iter().map(|(_, value)| Metric::Field(value));
     let metrics = fields.chain(names.iter().map(|name| Metric::Named((*name).to_owned())));
@@ -64,12 +65,12 @@ fn lines(head: &str, curves: &Curves, names: &[&str]) -> String {
     curves.points().iter().map(line).collect()
 }
 
-/// The shortest text of the 32-bit number.
+/// Returns the shortest text of the value as a 32-bit number; empty if it is not finite.
 fn cell(value: f64) -> String {
     if value.is_finite() { (value as f32).to_string() } else { String::new() }
 }
 
-/// A name as spreadsheets read it: as text, even if a user's name looks like a formula.
+/// Returns a name that spreadsheets read as text, even if a user's name looks like a formula.
 fn quoted(name: &str) -> String {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./ ".contains(c)) && !name.starts_with('-');
     if is_plain { name.into() } else { format!("\"'{}\"", name.replace('"', "\"\"")) }

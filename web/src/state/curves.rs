@@ -1,4 +1,4 @@
-//! The iterations of a run, bounded.
+//! The iterations of a run, bounded in number.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use rollmesh_core::protocol::message::{Iteration, NamedMetrics};
 
 use super::WORKER_RATE;
 
-/// Points kept. A chart has fewer columns than this on any screen.
+/// Maximum number of points. A chart has fewer columns than this on any screen.
 const MAX_POINTS: usize = 1 << 15;
-/// Metrics with names that are kept of a run, and rates of its workers in addition.
+/// Maximum number of named metrics of a run, and of its workers' rates in addition.
 pub(super) const MAX_NAMED: usize = 64;
 
-/// Returns a number that every iteration has.
+/// A function that returns a number that every iteration has.
 pub type FieldValue = fn(&Iteration) -> f32;
 
 /// A number of each iteration.
@@ -28,31 +28,31 @@ pub enum Metric {
 pub struct Curves {
     run: u32,
     points: Vec<Iteration>,
-    /// Values by name, one for each point; NaN where there is none.
+    /// Values by name, one per point; NaN for a missing value.
     named: BTreeMap<String, Vec<f32>>,
     revision: u64,
 }
 
 impl Curves {
-    /// The points, ascending in `iteration` and in `env_steps`.
+    /// Returns the points, ascending in `iteration` and in `env_steps`.
     #[must_use]
     pub fn points(&self) -> &[Iteration] {
         &self.points
     }
 
-    /// Changes whenever the points do.
+    /// Returns a number that changes with the points and their metrics.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The newest point.
+    /// Returns the newest point.
     #[must_use]
     pub fn last(&self) -> Option<&Iteration> {
         self.points.last()
     }
 
-    /// The values of a metric, one for each point; NaN where there is none.
+    /// Returns the values of a metric, one per point; NaN for a missing value.
     pub fn values(&self, metric: &Metric) -> impl Iterator<Item = f64> {
         let named = if let Metric::Named(name) = metric { self.named.get(name) } else { None };
         let value = move |(index, point): (usize, &Iteration)| match metric {
@@ -62,18 +62,18 @@ impl Curves {
         self.points.iter().enumerate().map(value).map(f64::from)
     }
 
-    /// Names of the metrics that only some runs have.
+    /// Returns the names of the metrics that only some runs have.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.named.keys().map(String::as_str)
     }
 
-    /// Adds metrics with names to the point of their iteration, if it is here.
+    /// Adds named metrics to the point of their iteration, if that point exists.
     pub fn add_named(&mut self, metrics: &NamedMetrics) {
         let values = metrics.iter().map(|(name, value)| (name.to_owned(), value));
         self.add_values(metrics.run, metrics.iteration, values);
     }
 
-    /// Adds values with names to the point of an iteration, if it is here.
+    /// Adds named values to the point of an iteration, if that point exists.
     pub(super) fn add_values(&mut self, run: u32, iteration: u64, values: impl Iterator<Item = (String, f32)>) {
         let found = self.points.binary_search_by_key(&iteration, |point| point.iteration);
         let Some(index) = found.ok().filter(|_| self.run == run) else { return };
@@ -88,20 +88,20 @@ impl Curves {
         self.revision += 1;
     }
 
-    /// Are there so many metrics of the name's kind that another one has no place? Workers leave the run's own metrics theirs.
+    /// Returns whether the limit for metrics of the name's kind is reached. Workers' rates have a limit of their own.
     fn is_full_for(&self, name: &str) -> bool {
         let is_rate = |name: &str| name.starts_with(WORKER_RATE);
         self.named.keys().filter(|known| is_rate(known) == is_rate(name)).count() >= MAX_NAMED
     }
 
-    /// The wall time after this iteration in milliseconds; 0 before the first.
+    /// Returns the wall time after this iteration in milliseconds; 0 before the first.
     #[must_use]
     pub fn wall_ms_at(&self, iteration: u64) -> u64 {
         let after = self.points.partition_point(|point| point.iteration <= iteration);
         after.checked_sub(1).map_or(0, |index| self.points[index].wall_ms)
     }
 
-    /// Turns to a run; the points of another one are forgotten.
+    /// Switches to a run, and discards the points of another one.
     pub fn begin(&mut self, run: u32) {
         if self.run != run {
             self.clear();
@@ -109,7 +109,8 @@ impl Curves {
         }
     }
 
-    /// Appends a point, of a new run perhaps. One that is not newer than the last is a repetition and changes nothing.
+    /// Appends a point, possibly of a new run. A point that is not newer than the last one is a repetition and is
+    /// ignored.
     pub fn push(&mut self, point: Iteration) {
         self.begin(point.run);
         let is_newer = |last: &Iteration| point.iteration > last.iteration && point.env_steps >= last.env_steps;
@@ -123,7 +124,7 @@ impl Curves {
         self.revision += 1;
     }
 
-    /// Forgets all points.
+    /// Discards all points.
     pub fn clear(&mut self) {
         if !self.points.is_empty() {
             self.points.clear();

@@ -5,12 +5,12 @@ use serde_json::json;
 
 use super::TabEvaluator;
 
-/// A field that cannot be used as it is.
+/// A field whose value is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormError {
     /// Label of the field.
     pub field: &'static str,
-    /// What it must be.
+    /// The values that it may have.
     pub expected: &'static str,
 }
 
@@ -33,10 +33,10 @@ fn in_range(text: &str, least: u32, most: u32) -> Option<u32> {
     whole(text).and_then(|value| u32::try_from(value).ok()).filter(|value| (least..=most).contains(value))
 }
 
-/// Reads the fields as a person typed them: name, sub-environments, seed, widths of the policy's hidden layers.
+/// Reads the fields that the user has typed: name, sub-environments, seed, widths of the policy's hidden layers.
 ///
 /// # Errors
-/// The first field that is not valid, and what it must be.
+/// The first field that is not valid, with the values that it may have.
 pub fn evaluator(env: &str, [name, envs, seed, hidden]: [&str; 4]) -> Result<TabEvaluator, FormError> {
     let name = name.trim();
     check_name(name).map_err(|_| error("Name", "up to 64 of a-z, A-Z, 0-9, '_', '-' and '.'"))?;

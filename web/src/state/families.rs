@@ -1,15 +1,15 @@
-//! Metrics with names that belong together: one chart, with a line for each policy, agent or worker.
+//! Named metrics that share a chart, with a line for each policy, agent or worker.
 
 /// The lines of a chart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Family {
-    /// What all of them are.
+    /// Title of the chart.
     pub title: String,
-    /// What each line is, and the name of its metric.
+    /// Label of each line, and the name of its metric.
     pub lines: Vec<(String, String)>,
 }
 
-/// Groups names: the metrics of policies by metric, everything else by what is before the last slash.
+/// Groups names: the metrics of policies by metric, everything else by the part before the last slash.
 pub fn families<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Family> {
     let mut all: Vec<Family> = Vec::new();
     for name in names {
@@ -22,7 +22,7 @@ pub fn families<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Family> {
     all
 }
 
-/// The title of the chart, and the name of the line in it.
+/// Returns the title of the chart, and the label of the line in it.
 fn place(name: &str) -> (String, String) {
     let alone = || (name.to_owned(), name.to_owned());
     match name.split_once('/') {

@@ -1,4 +1,4 @@
-//! The form that starts a run: fields as the hub's schema describes them, and what they hold.
+//! The form that starts a run: its fields, which the hub's schema describes, and their texts.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ const NUM_SLOTS: &str = "num_slots";
 /// The mean return at which a run is solved.
 pub(super) const GOAL: &str = "stop.episode_return_mean";
 
-/// Texts of the fields by path. Fields that are empty are not sent.
+/// Texts of the fields by path. Empty fields are not sent.
 pub type Texts = BTreeMap<String, String>;
 
 /// The settings that a run may have, on the hub or in this tab.
@@ -38,24 +38,24 @@ pub struct RunSchema {
     fields: Vec<Field>,
 }
 
-/// A setting as a field.
+/// A setting as a field of the form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Names of the objects around it and its own, with dots between.
+    /// Names of the enclosing objects and its own, separated by dots.
     pub path: String,
-    /// The heading that it belongs to.
+    /// The heading under which it is shown.
     pub section: String,
-    /// What it does.
+    /// Description of the setting.
     pub help: String,
-    /// What it is when it is empty.
+    /// The value that applies if the field is empty.
     pub default: String,
-    /// The words that it may be, with the values that they stand for.
+    /// The choices, with the values that they represent.
     pub choices: Vec<(String, Value)>,
-    /// Whether it may be nothing but one of these.
+    /// True if only these choices are allowed.
     pub is_choice: bool,
-    /// Whether it takes any text.
+    /// True if the setting takes any text.
     takes_text: bool,
-    /// The JSON Schemas of its values, of which one suffices.
+    /// The JSON Schemas of its values; a value must match one of them.
     kinds: Vec<Value>,
 }
 
@@ -63,7 +63,7 @@ impl RunSchema {
     /// Reads the JSON Schema that a hub or the trainer of this tab sent.
     ///
     /// # Errors
-    /// The text is no JSON.
+    /// The text is not JSON.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let schema: Value = serde_json::from_str(text)?;
         let mut fields = Vec::new();
@@ -71,12 +71,12 @@ impl RunSchema {
         Ok(Self { schema, fields })
     }
 
-    /// Does the hub execute runs? The schema of one that does not allows no settings.
+    /// Returns whether the hub executes runs; the schema of a hub without runs allows no settings.
     pub(super) fn allows_runs(&self) -> bool {
         self.schema["not"] != json!({})
     }
 
-    /// The fields that come first, in their order.
+    /// Returns the fields that come first, in their order.
     pub fn frequent(&self) -> impl Iterator<Item = &Field> {
         FREQUENT
             .iter()
@@ -88,14 +88,14 @@ impl RunSchema {
         FREQUENT.contains(&&*field.path) && (field.path != NUM_SLOTS || !has_workers())
     }
 
-    /// The names of all environments.
+    /// Returns the names of all environments.
     #[must_use]
     pub fn envs(&self) -> Vec<String> {
         let env = self.fields.iter().find(|field| field.path == "env");
         env.into_iter().flat_map(|env| &env.choices).map(|(name, _)| name.clone()).collect()
     }
 
-    /// All other fields by section, those of the chosen algorithm first.
+    /// Returns all other fields by section, those of the chosen algorithm first.
     #[must_use]
     pub fn sections(&self, texts: &Texts) -> Vec<(String, Vec<Field>)> {
         let mut sections: BTreeMap<&str, Vec<Field>> = BTreeMap::new();
@@ -119,13 +119,13 @@ impl RunSchema {
             .map_or("", String::as_str)
     }
 
-    /// What a field is when it is empty: the value of the preset, else the default.
+    /// Returns the value that applies if a field is empty: that of the preset, else the default.
     #[must_use]
     pub fn placeholder(&self, field: &Field, texts: &Texts) -> String {
         let [env, algorithm, preset] = ["env", "algorithm", "preset"].map(|path| self.chosen(path, texts));
         let presets = self.schema["x-presets"].as_array().into_iter().flatten();
         let is_for = |of: &Value, chosen: &str| of.is_null() || of == chosen;
-        // No page starts a run that reads files.
+        // The page starts no runs that read files.
         let applies = |found: &&Value| {
             preset != "none"
                 && is_for(&found["env"], env)
@@ -138,13 +138,13 @@ impl RunSchema {
         value.map_or_else(|| field.default.clone(), shown)
     }
 
-    /// The texts of settings: what the form holds to start the same run.
+    /// Returns settings as texts of the fields, with which the form starts the same run.
     #[must_use]
     pub fn texts_of(&self, settings: &Config) -> Texts {
         self.values(settings).into_iter().map(|(path, value)| (path, shown(&value))).collect()
     }
 
-    /// Is this text another one than what the empty field stands for?
+    /// Returns whether this text differs from the value that applies if the field is empty.
     #[must_use]
     pub fn is_changed(&self, path: &str, text: &str, texts: &Texts) -> bool {
         if path == GOAL {
@@ -157,7 +157,7 @@ impl RunSchema {
         !text.is_empty() && empty.is_none_or(|empty| empty != text)
     }
 
-    /// Environments with the algorithms that have a preset for them, as far as the hub has both.
+    /// Returns the environments with the algorithms that have a preset for them, if the hub has both.
     #[must_use]
     pub fn presets(&self) -> Vec<(String, String)> {
         let presets = self.schema["x-presets"].as_array().into_iter().flatten();
@@ -169,7 +169,7 @@ impl RunSchema {
         presets.map(preset).filter(|(env, algorithm)| has("env", env) && has("algorithm", algorithm)).collect()
     }
 
-    /// The field that an error is about: errors begin with its path.
+    /// Returns the field that an error is about: errors begin with its path.
     #[must_use]
     pub fn field_of(&self, error: &str, texts: &Texts) -> Option<String> {
         let own = self.of_algorithm(texts);
@@ -178,7 +178,8 @@ impl RunSchema {
         paths.filter(named).max_by_key(|path| path.len()).cloned()
     }
 
-    /// What the form begins with: the settings of a link, and the goal of their environment unless they have one.
+    /// Returns the form's initial texts: the settings of a link, and the goal of their environment unless they have
+    /// one.
     #[must_use]
     pub fn first_texts(&self, linked: &Texts) -> Texts {
         let mut texts = linked.clone();
@@ -188,7 +189,7 @@ impl RunSchema {
         texts
     }
 
-    /// The values of the fields that these settings have, by path: what [`settings`](Self::settings) makes settings of.
+    /// Returns the values of the fields that these settings have, by path: the inverse of [`settings`](Self::settings).
     #[must_use]
     pub fn values(&self, settings: &Config) -> Vec<(String, Value)> {
         let settings = json!(settings);
@@ -197,7 +198,7 @@ impl RunSchema {
         let value = |field: &Field| {
             let value = settings.pointer(&format!("/{}", field.path.replace('.', "/")))?;
             let mut value = value.clone();
-            // Settings of the algorithm have fields of their own; what is left is none of them.
+            // Settings of the algorithm have fields of their own; only the others stay in this one.
             if let ("policy_config", Some(left)) = (&*field.path, value.as_object_mut()) {
                 left.retain(|name, _| !own.iter().any(|own| own.path == format!("policy_config.{name}")));
                 return (!left.is_empty()).then(|| (field.path.clone(), value));
@@ -207,7 +208,7 @@ impl RunSchema {
         self.fields.iter().chain(&own).filter_map(value).collect()
     }
 
-    /// Sets the return at which the chosen environment counts as solved, if there is one.
+    /// Sets the goal to the return at which the chosen environment counts as solved; empty if it has none.
     pub fn set_goal(&self, texts: &mut Texts) {
         let goal = self.goal(texts);
         texts.insert(GOAL.into(), goal);
@@ -217,10 +218,11 @@ impl RunSchema {
         self.schema["x-goals"].get(self.chosen("env", texts)).map(shown).unwrap_or_default()
     }
 
-    /// The settings of all fields that are not empty.
+    /// Returns the settings of all fields that are not empty.
     ///
     /// # Errors
-    /// All values that are not allowed; or they are longer than a hub reads. The hub or the trainer checks what settings mean together.
+    /// All values that are not allowed, or the size of settings that are longer than a hub reads. The hub or the
+    /// trainer checks combinations of settings.
     pub fn settings(&self, texts: &Texts) -> Result<Config, Vec<String>> {
         let own = self.of_algorithm(texts);
         let (mut settings, mut errors) = (Config::new(), Vec::new());
@@ -240,14 +242,14 @@ impl RunSchema {
 }
 
 impl Field {
-    /// Does the field match each word of a search, in its name or in what it does?
+    /// Returns whether each word of a search is in the field's path, section or description.
     #[must_use]
     pub fn matches(&self, search: &str) -> bool {
         let text = format!("{} {} {}", self.path, self.section, self.help).to_lowercase();
         search.to_lowercase().split_whitespace().all(|word| text.contains(word))
     }
 
-    /// The value that a text stands for. Numbers may have separators between their digits.
+    /// Returns the value that a text stands for. Numbers may have separators between their digits.
     fn value(&self, text: &str) -> Value {
         let choice = self.choices.iter().find(|(word, _)| word == text).map(|(_, value)| value.clone());
         let digits = text.replace([' ', ',', '_', '\u{2009}'], "");
@@ -259,7 +261,7 @@ impl Field {
     }
 }
 
-/// The fields of an object's properties: without those that a page cannot set.
+/// Collects the fields of an object's properties, without those that a page cannot set.
 fn collect(group: &str, section: &str, schema: &Value, fields: &mut Vec<Field>) {
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
         if schema["x-host"] == true || schema["deprecated"] == true || schema.get("x-fixed").is_some() {
@@ -287,7 +289,7 @@ fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
     for kind in kinds {
         let words = kind["enum"].as_array().into_iter().flatten();
         choices.extend(words.map(|word| (shown(word), word.clone())));
-        // One of several objects goes by its name.
+        // A variant that is an object is chosen by its name.
         let variants = kind["properties"].as_object().filter(|_| is_group(kind)).into_iter().flatten();
         choices.extend(variants.map(|(name, _)| (name.clone(), json!({ name: {} }))));
         match kind["type"].as_str() {
@@ -305,7 +307,7 @@ fn field(path: &str, section: &str, schema: &Value, kinds: &[Value]) -> Field {
     Field { path, section, help: text("description"), default, choices, is_choice, takes_text, kinds: kinds.to_vec() }
 }
 
-/// A value as a text of a field; empty for none.
+/// Returns a value as a text of a field; empty for null.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -331,7 +333,8 @@ mod tests {
         RunSchema::parse(&json_schema(&envs, &algorithms).to_string()).unwrap()
     }
 
-    /// Those that runs support, the user's own environments and functions included: `native-worker/tests/places` starts them.
+    /// Covers the kinds that runs support, with the user's own environments and functions: `native-worker/tests/places`
+    /// starts them.
     #[test]
     fn form_sends_the_settings_of_every_kind() {
         let kinds: Value = serde_json::from_str(include_str!("../../../tests/golden/kinds.json")).unwrap();

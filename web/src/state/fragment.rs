@@ -9,19 +9,19 @@ use rollmesh_core::{
     protocol::message::FragmentReport,
 };
 
-/// Bins of a histogram, …
+/// Number of bins of a histogram.
 const BINS: usize = 12;
-/// … rows that are shown, …
+/// Maximum number of rows that are shown.
 const MAX_ROWS: usize = 20;
-/// … and elements of a cell.
+/// Maximum number of elements of a cell.
 const MAX_ELEMENTS: usize = 4;
 
-/// A fragment as the hub has sent it.
+/// A fragment that the hub has sent.
 #[derive(Clone, Debug)]
 pub struct Fragment {
-    /// Where it is from.
+    /// The hub's report, with the fragment's origin.
     pub report: Arc<FragmentReport>,
-    /// Its columns; those of several policies have the policy's id before their names.
+    /// Its columns; with several policies, a column's name begins with the policy's id.
     pub columns: Arc<Vec<FragmentColumn>>,
 }
 
@@ -32,13 +32,13 @@ pub struct FragmentColumn {
     pub name: String,
     /// Its type, like `float32 (4)`.
     pub kind: String,
-    /// Its finite elements; none of texts.
+    /// Its elements; empty for columns that are not numeric.
     pub numbers: Vec<f64>,
-    /// Elements of a row.
+    /// Number of elements of a row.
     elements: usize,
 }
 
-// Every report is another one.
+// Each report is a distinct fragment.
 impl PartialEq for Fragment {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.report, &other.report)
@@ -60,7 +60,7 @@ impl Fragment {
     /// Reads a report.
     ///
     /// # Errors
-    /// The rows cannot be decoded; the text says why.
+    /// The reason why the rows cannot be decoded.
     pub fn read(report: FragmentReport) -> Result<Self, String> {
         let mut columns = Vec::new();
         let (by_policy, policies) = policies_of(&report.batch)?;
@@ -72,7 +72,7 @@ impl Fragment {
         Ok(Self { report: Arc::new(report), columns: Arc::new(columns) })
     }
 
-    /// Why it was cut where: a line for each cut.
+    /// Returns a line for each cut of the fragment, with its reason.
     #[must_use]
     pub fn cuts(&self) -> Vec<String> {
         let why = |reason| match reason {
@@ -104,7 +104,7 @@ impl PolicyColumns {
     }
 }
 
-/// Decodes rows, and returns whether they are by policy.
+/// Decodes rows, and returns whether they are grouped by policy.
 pub(super) fn policies_of(bytes: &[u8]) -> Result<(bool, Vec<PolicyColumns>), String> {
     let batch = codec::decode_any(bytes).map_err(|error| error.to_string())?;
     let columns = |(id, mut rows): (PolicyId, SampleBatch)| {
@@ -116,12 +116,12 @@ pub(super) fn policies_of(bytes: &[u8]) -> Result<(bool, Vec<PolicyColumns>), St
 }
 
 impl FragmentColumn {
-    /// The elements of a row; none beyond the end and of texts.
+    /// Returns the elements of a row; empty beyond the end and for columns that are not numeric.
     pub(super) fn row(&self, index: usize) -> &[f64] {
         self.numbers.chunks(self.elements.max(1)).nth(index).unwrap_or_default()
     }
 
-    /// How the elements are distributed; nothing without numbers.
+    /// Returns the distribution of the finite elements; empty without any.
     #[must_use]
     pub fn histogram(&self) -> Vec<Bar> {
         let finite = || self.numbers.iter().copied().filter(|number| number.is_finite());
@@ -136,7 +136,7 @@ impl FragmentColumn {
         bars
     }
 
-    /// The first rows as text.
+    /// Returns the first rows as text.
     #[must_use]
     pub fn rows(&self) -> Vec<String> {
         let row = |elements: &[f64]| {

@@ -1,7 +1,7 @@
-//! What the page knows, and the one pure function that changes it.
+//! The state of the page, and the one pure function that changes it.
 //!
-//! [`reduce`] takes an event and returns effects; sockets, timers and the Web Worker are the shell's.
-//! No web types in here, so all of it is tested natively.
+//! [`reduce`] applies an event and returns effects; the shell handles sockets, timers and Web Workers. This module uses
+//! no web types, so all of it is tested natively.
 
 mod allowed;
 mod chart_view;
@@ -63,113 +63,113 @@ pub use self::{
 /// Everything that the views show.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// How the page stands with the hub.
+    /// State of the connection to the hub.
     pub connection: Connection,
-    /// The token is a viewer's: the page shows everything and changes nothing.
+    /// True if the token is a viewer's: the page shows everything and changes nothing.
     pub is_viewer: bool,
-    /// Where the numbers come from.
+    /// Source of the data on the page.
     pub source: Source,
-    /// What the page knows of the run in this tab in addition to a hub's messages, if the page trains.
+    /// Data about the run in this tab that a hub's messages do not contain, if the page trains.
     pub tab_run: TabRun,
-    /// What the form of a run begins with: the settings of the link that the page was opened with.
+    /// The settings in the page's link, with which the form of a run begins.
     pub linked: Texts,
-    /// Why the run of the form was not started, until another one is.
+    /// The error of the last run that the form tried to start, until another one is requested.
     pub start_error: Option<String>,
-    /// Changes whenever the form begins anew.
+    /// Number that changes whenever the form is reset.
     pub form_revision: u32,
-    /// The settings that a run may have; `None` before the hub or the trainer sent them.
+    /// The settings that a run may have; `None` until the hub or the trainer has sent them.
     pub schema: Option<Arc<RunSchema>>,
-    /// The hub's run; none before the hub said anything.
+    /// The hub's run; `None` until the hub has sent it.
     pub run: Option<RunStatus>,
-    /// All runs of the hub by number, and whether another one may wait.
+    /// All runs of the hub by number, and whether another one may be queued.
     pub runs: RunList,
-    /// The runs in the hub's directory, once they were asked for.
+    /// The runs in the hub's directory; `None` until the hub has listed them.
     pub saved: Option<SavedRuns>,
-    /// What hosts and workers have reported.
+    /// Reports of hosts, and logs and rates of workers.
     pub monitoring: Monitoring,
-    /// The fragment that was asked for last.
+    /// The fragment that was requested last.
     pub fragment: Option<Fragment>,
-    /// Its ledger by reason; none before the hub said anything.
+    /// The hub's ledger by reason; `None` until the hub has sent it.
     pub ledger: Option<LedgerReport>,
-    /// How the charts are looked at.
+    /// The view of the charts.
     pub charts: ChartView,
-    /// Other runs that are shown in them.
+    /// Other runs that the charts show.
     pub comparison: Comparison,
     /// The iterations so far.
     pub curves: Curves,
-    /// The evaluations alongside the run so far: their points have returns and lengths alone.
+    /// The run's evaluations so far: their points have returns and lengths alone.
     pub evaluations: Curves,
     /// The workers by id.
     pub workers: BTreeMap<u32, WorkerRow>,
-    /// The workers about which something has changed since this was taken.
+    /// Ids of the workers whose data has changed since these were last taken.
     touched: BTreeSet<u32>,
-    /// Where workers run, by id.
+    /// Locations of the workers, by id.
     pub places: BTreeMap<u32, WorkerLocation>,
-    /// The hub's other peers, this page among them.
+    /// The hub's other peers, including this page.
     pub others: OtherPeers,
     /// The page's own number among the hub's peers.
     pub peer: u32,
-    /// What can be watched.
+    /// The clips by source.
     pub clips: BTreeMap<ClipSource, Arc<Clip>>,
-    /// This tab at work for the hub.
+    /// The work of this tab for the hub.
     pub tab: TabWork,
-    /// The certificate by which workers verify the hub; none of a hub that does not encrypt.
+    /// The certificate by which workers verify the hub; `None` if the hub does not encrypt.
     pub certificate: Option<HubCertificate>,
     /// The token that was created last for another machine or browser, with its role.
     pub invitation: Option<(Role, Token)>,
-    /// The token that was made for this tab's evaluations alone, until it is revoked.
+    /// Id of the token that was created for this tab's evaluations alone, until it is revoked.
     pub tab_token: Option<TokenId>,
-    /// The file of logged experience that is open.
+    /// The opened file of logged experience.
     pub file: Option<OpenedFile>,
     /// The policy that plays in this tab.
     pub played: Option<Played>,
-    /// What was asked and not yet answered.
+    /// Requests that are not answered yet.
     pub requests: Requests,
-    /// Messages for the person, oldest first.
+    /// Messages for the user, oldest first.
     pub toasts: Vec<Toast>,
     next_toast: u32,
 }
 
-/// Where the numbers on the page come from.
+/// The source of the data on the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// Nothing came yet.
+    /// No data has arrived yet.
     #[default]
     None,
-    /// The trainer of this tab, because no hub is in reach.
+    /// The trainer of this tab, because no hub is reachable.
     Tab,
-    /// The hub; possibly unreachable.
+    /// The hub, even if it is unreachable now.
     Hub,
 }
 
-/// Something that happened.
+/// An event to which the page reacts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The page has started, with or without a token.
     Started {
-        /// Is there a token for the hub?
+        /// True if there is a token for the hub.
         token: bool,
     },
     /// A token was found or entered.
     TokenFound,
-    /// The token is kept no longer.
+    /// The token was deleted.
     TokenForgotten,
     /// The hub sent a message.
     Received(Message),
     /// The socket is closed or could not be opened.
     Closed {
-        /// Uniform over all numbers, for jitter.
+        /// Random number for jitter, uniform over all values.
         random: u32,
     },
-    /// The network came back or the page became visible: worth an immediate try.
+    /// The network is back or the page has become visible, so an immediate retry is worthwhile.
     Woke,
-    /// The time to try again has come.
+    /// The retry delay has elapsed.
     RetryDue,
-    /// The hub sent something that cannot be read.
+    /// The hub sent a message that cannot be read.
     Unreadable(String),
     /// The page was opened with a link to these settings, by path, and to this view of the charts.
     Linked(Texts),
-    /// The person looks at the charts in another way.
+    /// The user has changed the view of the charts.
     Charts(ViewChange),
     /// The hub of this tab sent a message.
     Trainer(Message),
@@ -182,51 +182,51 @@ pub enum Event {
     },
     /// The trainer of this tab has failed, for this reason.
     TrainerFailed(String),
-    /// The person asked for something.
+    /// The user has requested an action.
     Act(Action),
-    /// A Web Worker of this tab told how it is.
+    /// A Web Worker of this tab has posted its status.
     Tab {
         /// Its number.
         worker: u32,
-        /// What it told.
+        /// Its status.
         status: TabStatus,
     },
-    /// A file was read a bit further.
+    /// More of a file was read.
     FileRead(OpenedFile),
-    /// The user closes the file.
+    /// The user has closed the file.
     FileClosed,
-    /// A policy plays in this tab, or cannot.
+    /// The policy that plays in this tab has posted its status.
     Played(Played),
-    /// The person wants to see it play no more.
+    /// The user has closed the player.
     PlayerClosed,
-    /// A toast was closed or its time is over.
+    /// A toast was closed or has expired.
     ToastGone(u32),
 }
 
-/// What the shell must do.
+/// A side effect that the shell executes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Open the socket and introduce the page.
     Connect {
-        /// As what.
+        /// The role of the page.
         role: Role,
     },
     /// Close the socket.
     Disconnect,
-    /// Come back with [`Event::RetryDue`].
+    /// Dispatch [`Event::RetryDue`] after a delay.
     RetryIn {
-        /// The time to wait.
+        /// The delay.
         delay: Micros,
     },
-    /// Send to the hub, which is that of this tab if the page trains.
+    /// Send a message to the hub, which is that of this tab if the page trains.
     Send(Box<Message>),
     /// Start a Web Worker.
     StartTab {
         /// Its number.
         worker: u32,
-        /// What it is to do.
+        /// Its job.
         job: TabJob,
-        /// The token that the hub gave for that.
+        /// The token that the hub created for the job.
         token: Token,
     },
     /// End a Web Worker.
@@ -234,54 +234,54 @@ pub enum Effect {
         /// Its number.
         worker: u32,
     },
-    /// Start the trainer of this tab, in place of one that has failed.
+    /// Start the trainer of this tab, or replace one that has failed.
     StartTrainer,
     /// End the trainer of this tab, with its run.
     StopTrainer,
-    /// Offer a file of the policy of the run in this tab.
+    /// Offer a file of the policy of the run in this tab for download.
     Save {
         /// Its name.
         file: &'static str,
     },
-    /// Let the page's address restore these settings, and the view of the charts.
+    /// Write these settings, and the view of the charts, into the page's address.
     ShowLink(Texts),
-    /// Bring the form of a run into view.
+    /// Scroll to the form of a run.
     ShowForm,
-    /// Read the file no further.
+    /// Stop reading the file.
     CloseFile,
-    /// Come back with [`Event::ToastGone`].
+    /// Dispatch [`Event::ToastGone`] after a delay.
     ExpireToast {
         /// The toast.
         id: u32,
-        /// The time to wait.
+        /// The delay.
         delay: Micros,
     },
 }
 
-/// A message for the person.
+/// A message for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toast {
-    /// Unique on this page.
+    /// Its id, unique on this page.
     pub id: u32,
-    /// How bad it is.
+    /// Its severity.
     pub level: Level,
     /// The text.
     pub text: String,
 }
 
-/// How bad a notice is.
+/// The severity of a toast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Good to know.
+    /// Information.
     Info,
-    /// Something is off, and work continues.
+    /// A problem that does not stop work.
     Warning,
-    /// Something was not done.
+    /// A failure.
     Error,
 }
 
 impl Level {
-    /// Name of the level in class names.
+    /// Returns the name of the level in CSS classes.
     #[must_use]
     pub const fn class(self) -> &'static str {
         match self {
@@ -293,24 +293,24 @@ impl Level {
 }
 
 impl State {
-    /// Phase of the run, `Idle` before the first.
+    /// Returns the phase of the run; `Idle` before the first one.
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.run.as_ref().and_then(|run| Phase::try_from(run.phase).ok()).unwrap_or(Phase::Idle)
     }
 
-    /// The workers about which something has changed since the last call.
+    /// Returns the ids of the workers whose data has changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<u32> {
         std::mem::take(&mut self.touched)
     }
 
-    /// Why a worker makes no rows; `None` while it does.
+    /// Returns the reason why a worker produces no rows; `None` while it produces some.
     #[must_use]
     pub fn reason(&self, worker: u32) -> Option<String> {
         Some(&self.workers.get(&worker)?.reason).filter(|reason| !reason.is_empty()).cloned()
     }
 
-    /// What the workers as a whole lack, or what failed on them; `None` if nothing, or without a run.
+    /// Returns a hint on missing capacity or on failures of the workers as a whole; `None` without either or a run.
     #[must_use]
     pub fn workers_hint(&self) -> Option<String> {
         let run = self.run.as_ref().filter(|_| self.phase().is_active())?;
@@ -333,13 +333,13 @@ impl State {
         Some(format!("Slots, not workers, are the limit: {few}."))
     }
 
-    /// Workers next to the hub that are to stay, oldest first.
+    /// Returns the workers that the hub has started and that are not leaving, oldest first.
     pub fn local_workers(&self) -> impl DoubleEndedIterator<Item = u32> {
         let stays = |row: &&WorkerRow| row.local && row.state != WorkerState::Leaving.to_wire();
         self.workers.values().filter(stays).map(|row| row.worker)
     }
 
-    /// What there is to watch of the run that is shown, or of the opened file.
+    /// Returns the clip of a source, if it belongs to the shown run or to the opened file.
     #[must_use]
     pub fn clip(&self, source: ClipSource) -> Option<&Arc<Clip>> {
         if source == ClipSource::File {
@@ -349,37 +349,39 @@ impl State {
         self.clips.get(&source).filter(|clip| clip.report.run == run)
     }
 
-    /// Does the hub belong to a program's worker group? It executes no runs, and the program decides how many workers there are.
+    /// Returns whether the hub belongs to a program's worker group: it executes no runs, and the program decides on the
+    /// number of workers.
     #[must_use]
     pub fn is_of_group(&self) -> bool {
         self.schema.as_ref().is_some_and(|schema| !schema.allows_runs())
     }
 
-    /// The texts of a link that restores the settings that the form begins with and the view of the charts.
+    /// Returns the texts of a link that restores the form's initial settings, the view of the charts and the
+    /// comparison.
     #[must_use]
     pub fn link(&self) -> Texts {
         self.linked.clone().into_iter().chain(self.charts.texts()).chain(self.comparison.texts()).collect()
     }
 
-    /// What the page is to the hub, as far as it knows.
+    /// Returns the page's role at the hub, as far as the page knows it.
     #[must_use]
     pub fn role(&self) -> Role {
         if self.is_viewer { Role::Viewer } else { Role::Operator }
     }
 
-    /// Is a hub there that would hear a request?
+    /// Returns whether the hub is connected.
     #[must_use]
     pub fn is_online(&self) -> bool {
         matches!(self.connection, Connection::Online { .. })
     }
 
-    /// Is a hub there that would hear a request, or that of this tab?
+    /// Returns whether the hub is connected, or the page has a hub of its own.
     #[must_use]
     pub fn has_hub(&self) -> bool {
         self.is_online() || self.is_tab()
     }
 
-    /// Does the page train by itself, with a hub of its own?
+    /// Returns whether the page trains by itself, with a hub of its own.
     #[must_use]
     pub fn is_tab(&self) -> bool {
         self.source == Source::Tab

@@ -1,20 +1,20 @@
-//! Hosts, the logs of workers, and how fast workers have been lately; all bounded.
+//! Reports of hosts, and logs and latest rates of workers; all bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use rollmesh_core::protocol::message::{HostReport, LogLine, WorkerLog};
 
-/// Lines kept of each log, …
+/// Maximum number of lines of each log.
 const MAX_LINES: usize = 200;
-/// … logs, …
+/// Maximum number of logs.
 const MAX_LOGS: usize = 256;
-/// … and rates of each worker.
+/// Maximum number of rates of each worker.
 const MAX_RATES: usize = 60;
-/// Beginning of the names of these curves.
+/// Prefix of the names of the curves of workers' rates.
 pub const WORKER_RATE: &str = "steps_per_s_of_workers";
-/// The log of the hub itself, …
+/// Id of the hub's own log.
 pub const HUB: u32 = 0;
-/// … and its audit log.
+/// Id of the hub's audit log.
 pub const AUDIT: u32 = u32::MAX;
 
 /// The latest lines of a log.
@@ -30,12 +30,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// The lines, oldest first.
+    /// Returns the lines, oldest first.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &LogLine> {
         self.lines.iter()
     }
 
-    /// The lines with their numbers, oldest first.
+    /// Returns the lines with their numbers, oldest first.
     pub fn numbered(&self) -> impl DoubleEndedIterator<Item = (u64, &LogLine)> {
         let first = self.next - self.lines.len() as u64;
         self.lines.iter().enumerate().map(move |(index, line)| (first + index as u64, line))
@@ -45,7 +45,7 @@ impl Log {
         if !self.lines.is_empty() {
             self.missed += log.first.saturating_sub(self.next);
         }
-        // Lines that are here already are repetitions.
+        // Lines before `next` are repetitions.
         let known = self.next.saturating_sub(log.first) as usize;
         self.next = self.next.max(log.first + log.lines.len() as u64);
         self.lines.extend(log.lines.into_iter().skip(known));
@@ -54,12 +54,12 @@ impl Log {
     }
 }
 
-/// What hosts and workers have reported.
+/// Reports of hosts, and logs and rates of workers.
 #[derive(Clone, Debug, Default)]
 pub struct Monitoring {
     hosts: BTreeMap<u32, HostReport>,
     logs: BTreeMap<u32, Log>,
-    /// Number of messages with lines of logs, and of the times that logs were forgotten.
+    /// Number of messages with lines of logs, and of the times that logs were discarded.
     num_messages: u64,
     rates: BTreeMap<u32, VecDeque<f32>>,
 }
@@ -78,7 +78,7 @@ impl Monitoring {
         if self.logs.len() <= MAX_LOGS {
             return None;
         }
-        // The log without a line for longest is evicted; the hub's own stay.
+        // The log that has had no new line for longest is evicted, but neither of the hub's own.
         let of_workers = self.logs.iter().filter(|(id, _)| ![HUB, AUDIT].contains(id));
         let oldest = *of_workers.min_by_key(|(_, log)| log.latest)?.0;
         self.logs.remove(&oldest);
@@ -93,7 +93,7 @@ impl Monitoring {
         rates.push_back(steps_per_s);
     }
 
-    /// Forgets everything, as after another message about logs.
+    /// Discards everything, and counts this as a message about logs.
     pub(super) fn forget_all(&mut self) {
         *self = Self { num_messages: self.num_messages + 1, ..Self::default() };
     }
@@ -103,42 +103,43 @@ impl Monitoring {
         self.rates.remove(&worker);
     }
 
-    /// The report of a worker, or of the hub.
+    /// Returns the report of a worker, or of the hub.
     #[must_use]
     pub fn host(&self, worker: u32) -> Option<&HostReport> {
         self.hosts.get(&worker)
     }
 
-    /// Grows with every message with lines of logs, and when logs are forgotten.
+    /// Returns a number that grows with every message with lines of logs, and when logs are discarded.
     #[must_use]
     pub fn num_messages(&self) -> u64 {
         self.num_messages
     }
 
-    /// Workers with a log; 0 is the hub.
+    /// Returns the ids of the logs: of workers, [`HUB`] and [`AUDIT`].
     pub fn logs(&self) -> impl Iterator<Item = u32> {
         self.logs.keys().copied()
     }
 
-    /// The log of a worker.
+    /// Returns the log of a worker.
     #[must_use]
     pub fn log(&self, worker: u32) -> Option<&Log> {
         self.logs.get(&worker)
     }
 
-    /// The latest line about a worker that is a warning or an error.
+    /// Returns the latest line of a worker's log that is a warning or an error.
     #[must_use]
     pub fn last_error(&self, worker: u32) -> Option<&LogLine> {
         self.logs.get(&worker)?.lines().rev().find(|line| line.level > 0)
     }
 
-    /// The latest rates of a worker, oldest first.
+    /// Returns the latest rates of a worker, oldest first.
     pub fn rates(&self, worker: u32) -> impl ExactSizeIterator<Item = f32> + Clone {
         static NONE: VecDeque<f32> = VecDeque::new();
         self.rates.get(&worker).unwrap_or(&NONE).iter().copied()
     }
 
-    /// Hosts by name, the busiest report of each: workers on the hub's host do not measure it again.
+    /// Returns each host's measured report and number of processes, by name: workers on the hub's host do not measure
+    /// it again.
     #[must_use]
     pub fn hosts(&self) -> Vec<(HostReport, usize)> {
         let mut hosts: BTreeMap<&str, (HostReport, usize)> = BTreeMap::new();

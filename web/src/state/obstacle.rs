@@ -1,4 +1,4 @@
-//! What stands in the way of an action: the reason that a disabled control shows.
+//! Obstacles to actions: the reasons that disabled controls show.
 
 use rollmesh_core::protocol::{Phase, WorkerState};
 
@@ -8,11 +8,11 @@ use super::{Action, Connection, State, TabJob};
 const UNCONNECTED: [&str; 3] = ["thread", "process", "remote"];
 
 impl State {
-    /// Why an action cannot be done now; none if it can.
+    /// Returns the reason why an action is impossible now; `None` if it is possible.
     #[must_use]
     pub fn obstacle(&self, action: &Action) -> Option<&'static str> {
         match action {
-            // These ask for nothing.
+            // These need no hub.
             Action::Leave { .. } => return self.tab.is_out().then_some("This tab does nothing for the hub."),
             Action::Save { .. } => return self.saving_obstacle(),
             Action::Compare { run } if self.comparison.has(run) => return None,
@@ -58,7 +58,8 @@ impl State {
         }
     }
 
-    /// Why nothing hears a request for this. The hub of a tab has no files, and this tab works for it already.
+    /// Returns the reason why no hub handles this action. The hub of a tab has no files, and this tab works for it
+    /// already.
     fn listener_obstacle(&self, action: &Action) -> Option<&'static str> {
         let needs_native = matches!(
             action,
@@ -72,7 +73,7 @@ impl State {
                 | Action::CloneSaved { .. }
         );
         match (&self.connection, action) {
-            // The trainer hears nothing before it has sent the settings that runs may have.
+            // The trainer handles no requests before it has sent the settings that runs may have.
             _ if self.is_tab() && !needs_native => {
                 self.schema.is_none().then_some("The trainer of this tab is not ready.")
             }
@@ -89,8 +90,8 @@ impl State {
         }
     }
 
-    /// Why a program's worker group does not do this: the program decides which workers it has, but for those that connect by
-    /// themselves.
+    /// Returns the reason why a program's worker group does not do this: the program decides on its workers, except for
+    /// those that connect by themselves.
     fn group_obstacle(&self, action: &Action) -> Option<&'static str> {
         if !self.is_of_group() {
             return None;

@@ -1,4 +1,4 @@
-//! A file of logged experience that the person has opened.
+//! A file of logged experience that the user has opened.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ pub struct OpenedFile {
     pub name: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that were read.
+    /// Number of bytes that were read.
     pub read: u64,
-    /// What was found in those, as `rollmesh data inspect --json` prints it.
+    /// The findings in these bytes, as `rollmesh data inspect --json` prints them.
     pub found: Arc<Found>,
-    /// The episode from which it is replayed, …
+    /// The episode at which the replay begins.
     pub episode: u32,
-    /// … and its steps, once they were found.
+    /// The steps of the replay, once they were found.
     pub clip: Option<Arc<Clip>>,
-    /// Where it stands.
+    /// Status of reading.
     pub status: FileStatus,
 }
 
-/// How it goes with a file.
+/// The status of reading a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FileStatus {
     /// It is being read.
@@ -37,7 +37,7 @@ pub enum FileStatus {
     Failed(String),
 }
 
-// Every report is another one, and the file may be replayed from another episode.
+// Findings and clips are compared by identity, since each report has new ones.
 impl PartialEq for OpenedFile {
     fn eq(&self, other: &Self) -> bool {
         let of = |file: &Self| (Arc::as_ptr(&file.found), file.clip.as_ref().map(Arc::as_ptr), file.read, file.episode);
@@ -46,13 +46,13 @@ impl PartialEq for OpenedFile {
 }
 
 impl OpenedFile {
-    /// The episode from which it can be replayed; none without such an episode.
+    /// Returns the episode at which the replay begins; `None` without steps to replay.
     #[must_use]
     pub fn replayed(&self) -> Option<u32> {
         self.clip.as_ref().map(|_| self.episode)
     }
 
-    /// How it stands with it, in a few words.
+    /// Returns the status in a few words.
     #[must_use]
     pub fn say(&self) -> String {
         match &self.status {

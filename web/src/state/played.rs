@@ -2,13 +2,13 @@
 
 use serde::Deserialize;
 
-/// How the open episode goes.
+/// Status of the policy and of its current episode.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Played {
     /// The environment; empty before the policy has been read.
     pub env: String,
-    /// Number of discrete actions; 0 in environments with others.
+    /// Number of discrete actions; 0 for other action spaces.
     pub actions: u32,
     /// Number of the episode.
     pub episode: u32,
@@ -16,20 +16,20 @@ pub struct Played {
     pub steps: u32,
     /// Its return so far.
     pub total: f64,
-    /// The return of the episode before.
+    /// The return of the previous episode.
     pub last: Option<f64>,
-    /// A person has chosen the latest action.
+    /// True if the user has chosen the latest action.
     pub taken: bool,
-    /// The environment has a picture.
+    /// True if the environment has a picture.
     pub picture: bool,
-    /// The file of the policy that is not here yet.
+    /// The file of the policy that is still missing; empty if none is.
     pub missing: String,
-    /// Why it does not play.
+    /// The reason why the policy does not play; empty if it does.
     pub error: String,
 }
 
 impl Played {
-    /// The action that a key stands for.
+    /// Returns the action that a key stands for.
     #[must_use]
     pub fn action_of(&self, key: &str) -> Option<u32> {
         let action = match key {
@@ -40,7 +40,7 @@ impl Played {
         (action < self.actions).then_some(action)
     }
 
-    /// How it goes, in a sentence.
+    /// Returns the status in a sentence.
     #[must_use]
     pub fn say(&self) -> String {
         if !self.error.is_empty() {

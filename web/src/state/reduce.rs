@@ -1,4 +1,4 @@
-//! The transitions.
+//! The state transitions.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use super::{
     RunSchema, Source, State, TabJob, TabRun, TabStatus, Toast, WORKER_RATE, chart_view::CHART, curves::MAX_NAMED,
 };
 
-/// Toasts on the page at a time; older ones are removed.
+/// Maximum number of toasts on the page; older ones are removed.
 const MAX_TOASTS: usize = 4;
-/// Consecutive tries to reach a hub that was never there: the browser's console gets a line for each.
+/// Maximum number of consecutive attempts to reach a hub that has never answered: the browser's console logs each.
 const MAX_TRIES: u32 = 12;
 
-/// Applies an event and returns what the shell must do, in order.
+/// Applies an event and returns the effects that the shell must execute, in order.
 pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
     match event {
         Event::Started { token: true } | Event::TokenFound => {
@@ -64,9 +64,9 @@ pub fn reduce(state: &mut State, event: Event) -> Vec<Effect> {
             state.charts.change(change);
             vec![Effect::ShowLink(state.link())]
         }
-        // What is late is of a trainer that was ended.
+        // Late messages are from a trainer that was stopped.
         Event::Trainer(_) | Event::Trained { .. } | Event::TrainerFailed(_) if !state.is_tab() => vec![],
-        // It has admitted the page that started it.
+        // The trainer has admitted the page that started it.
         Event::Trainer(Message::Welcome(welcome)) => {
             state.peer = welcome.peer;
             vec![]
@@ -132,7 +132,7 @@ fn forget_hub(state: &mut State) {
     state.invitation = None;
 }
 
-/// Forgets what is about workers that have ended with their hub, or are another hub's.
+/// Removes the data of workers that have ended with their hub, or belong to another hub.
 fn forget_workers(state: &mut State) {
     state.touched.extend(state.workers.keys());
     state.workers.clear();
@@ -141,7 +141,8 @@ fn forget_workers(state: &mut State) {
     state.ledger = None;
 }
 
-/// The run in this tab has ended with its trainer; another trainer takes the next run. One that never came up would fail again.
+/// Ends the run of the trainer that failed. Another trainer takes the next run, unless this one failed to start: it
+/// would fail again.
 fn fail_trainer(state: &mut State, reason: String) -> Vec<Effect> {
     state.requests.drain().for_each(drop);
     forget_workers(state);
@@ -151,7 +152,7 @@ fn fail_trainer(state: &mut State, reason: String) -> Vec<Effect> {
         None => (Effect::StopTrainer, format!("This tab cannot train: {reason}")),
     };
     match state.run.as_mut().filter(|_| is_active) {
-        // The run says what has failed.
+        // The run's error shows the reason.
         Some(run) => {
             run.phase = Phase::Failed.to_wire();
             run.error = reason;
@@ -172,12 +173,12 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
             state.peer = welcome.peer;
             state.connection = Connection::Online { server: welcome.server };
             state.source = Source::Hub;
-            // The hub sends its whole state, and the page's may be another hub's.
+            // The hub sends its whole state, and the page's may be from another hub.
             forget_hub(state);
             effects.into_iter().chain(revoke_unused(state)).collect()
         }
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Busy.to_wire() => vec![],
-        // Tokens do not say whose they are: what is no operator's may be a viewer's.
+        // Tokens do not contain their role: one that is not an operator's may be a viewer's.
         Message::Refused(Refused { code, .. }) if code == RefusalCode::Token.to_wire() && !state.is_viewer => {
             state.is_viewer = true;
             connect(state, state.connection.attempt())
@@ -204,7 +205,7 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
                 let start = |worker| Effect::StartTab { worker, job: job.clone(), token };
                 return state.tab.start().into_iter().map(start).collect();
             }
-            // The tab has left before it was there.
+            // The tab has left before the token arrived.
             name.map(|name| Effect::Send(Box::new(state.requests.revoke(name)))).into_iter().collect()
         }
         Message::RunHistory(history) => {
@@ -241,8 +242,8 @@ fn receive(state: &mut State, message: Message) -> Vec<Effect> {
     }
 }
 
-/// Asks the hub for a run that is compared and not here yet. One at a time, since their curves are large: the next one follows
-/// the answer.
+/// Requests the next compared run that the page lacks. Only one at a time, since curves are large: the next request
+/// follows the answer.
 fn ask_for_run(state: &mut State) -> Option<Effect> {
     if !state.has_hub() || state.requests.is_waiting_for_history() {
         return None;
@@ -267,7 +268,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             if let Some(run) = before.filter(|_| is_new) {
                 state.clips.clear();
                 state.fragment = None;
-                // Its curves continued since the hub was asked for them.
+                // The run's curves have grown since the hub sent them.
                 state.comparison.forget(&RunKey::Hub(run));
             }
             state.curves.begin(status.run);
@@ -291,7 +292,7 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Iteration(iteration) => {
             state.curves.push(iteration);
             let (run, number) = (iteration.run, iteration.iteration);
-            // How fast the workers are now says nothing about iterations of the past, which a new page is sent.
+            // The workers' present rates do not apply to past iterations, which the hub sends to a new page.
             let is_latest = state.run.as_ref().is_some_and(|status| (status.run, status.iteration) == (run, number));
             if is_latest && !state.workers.is_empty() {
                 let rate = |(id, row): (&u32, &WorkerRow)| (format!("{WORKER_RATE}/{id}"), row.steps_per_s);
@@ -337,13 +338,13 @@ fn show(state: &mut State, message: Message) -> Vec<Effect> {
             };
             return toast(state, level, notice.text);
         }
-        // Everything else is for workers or was handled by the socket.
+        // The other messages are for workers, or the socket has handled them.
         _ => {}
     }
     vec![]
 }
 
-/// An evaluation as a point of curves, at the wall time of its iteration.
+/// Returns an evaluation as a point of curves, at the wall time of its iteration.
 pub(super) fn evaluated(point: EvaluationPoint, curves: &Curves) -> Iteration {
     let EvaluationPoint { run, iteration, env_steps, episode_return_mean, episode_len_mean, .. } = point;
     let wall_ms = curves.wall_ms_at(iteration);
@@ -379,7 +380,7 @@ fn close(state: &mut State, random: u32) -> Vec<Effect> {
 }
 
 fn give_up_requests(state: &mut State) -> Vec<Effect> {
-    // The trainer will answer.
+    // The trainer still answers its requests.
     if state.is_tab() {
         return vec![];
     }
@@ -392,7 +393,7 @@ fn give_up_requests(state: &mut State) -> Vec<Effect> {
             format!("Not confirmed: the hub went away. {}, as far as is known.", action.failed()),
         )
     };
-    // Runs are compared again as soon as a hub is there.
+    // Compared runs are requested again once a hub is connected.
     let is_command =
         |action: &Action| !matches!(action, Action::Compare { .. } | Action::ListSaved | Action::ShowFragment { .. });
     given_up.into_iter().filter(is_command).flat_map(say).collect()
@@ -424,7 +425,7 @@ fn act(state: &mut State, action: Action) -> Vec<Effect> {
     state.requests.ask(action).map(|message| Effect::Send(Box::new(message))).into_iter().collect()
 }
 
-/// A run in this tab has begun: its settings are in the page's address, and in the form of the next run.
+/// Writes the settings of a run that has begun in this tab into the page's address and the form of the next run.
 fn begin_tab_run(state: &mut State, settings: &Config) -> Option<Effect> {
     let schema = state.schema.as_ref().filter(|_| state.is_tab())?;
     state.tab_run = TabRun { settings: schema.values(settings), weights_hash: None };
@@ -478,7 +479,7 @@ fn handle_tab(state: &mut State, worker: u32, status: TabStatus) -> Vec<Effect> 
     effects
 }
 
-/// The token of a tab that has left is of no further use. It waits for a hub that answers.
+/// Revokes the token of a tab that has left; delayed until a hub is connected.
 fn revoke_unused(state: &mut State) -> Option<Effect> {
     if !state.tab.is_out() || !state.is_online() || state.is_viewer {
         return None;
@@ -487,7 +488,7 @@ fn revoke_unused(state: &mut State) -> Option<Effect> {
     Some(Effect::Send(Box::new(state.requests.revoke(token))))
 }
 
-/// Shows a text unless it is the one shown last.
+/// Shows a toast, unless the last one has the same text.
 pub(super) fn toast(state: &mut State, level: Level, text: String) -> Vec<Effect> {
     if state.toasts.last().is_some_and(|last| last.text == text) {
         return vec![];

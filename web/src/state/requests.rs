@@ -1,4 +1,4 @@
-//! What was asked of the hub and not yet answered.
+//! Requests to the hub that are not answered yet.
 
 use rollmesh_core::{
     config::Config,
@@ -10,25 +10,25 @@ use rollmesh_core::{
 
 use super::{RunKey, TabEvaluator, TabJob};
 
-/// How long a token lasts that the page creates: as long as one with which a tab samples.
+/// Lifetime of a token that the page creates: that of a token with which a tab samples.
 const TOKEN_SECONDS: u64 = 24 * 60 * 60;
 
-/// Something that a person asks for.
+/// An action that the user can request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Let the run rest.
+    /// Pause the run.
     Pause,
-    /// Let the run continue.
+    /// Resume the run.
     Resume,
     /// End the run.
     Stop,
-    /// Let the leases of the run end, and then the run.
+    /// Drain the run: end it once its leases have ended.
     Drain,
     /// Write a checkpoint of the run now.
     Checkpoint,
-    /// Start a worker process next to the hub.
+    /// Start a worker process on the hub's host.
     AddWorker,
-    /// Stop a worker and take it out of the group.
+    /// Stop a worker and remove it from the group.
     RemoveWorker {
         /// The worker's id.
         worker: u32,
@@ -38,12 +38,12 @@ pub enum Action {
         /// The worker's id.
         worker: u32,
     },
-    /// Do not begin a run that waits.
+    /// Remove a run that waits.
     RemoveRun {
         /// The run's number.
         run: u32,
     },
-    /// Show the curves and settings of another run next to the current one's, or no longer.
+    /// Show the curves and settings of another run next to the current one's, or hide them.
     Compare {
         /// The run.
         run: RunKey,
@@ -60,22 +60,22 @@ pub enum Action {
     },
     /// List the runs in the hub's directory.
     ListSaved,
-    /// Resume a run of these by its id.
+    /// Resume one of these runs by its id.
     ResumeSaved {
         /// The run's id.
         id: String,
     },
-    /// Delete a run of these with its files.
+    /// Delete one of these runs with its files.
     DeleteSaved {
         /// The run's id.
         id: String,
     },
-    /// Let the form begin with the settings of a run of the hub.
+    /// Fill the form with the settings of a run of the hub.
     Clone {
         /// The run's number.
         run: u32,
     },
-    /// Let the form begin with the settings of a run in the hub's directory.
+    /// Fill the form with the settings of a run in the hub's directory.
     CloneSaved {
         /// The run's id.
         id: String,
@@ -84,21 +84,21 @@ pub enum Action {
     ShowFragment {
         /// The slot.
         slot: u32,
-        /// How many fragments before the latest one of the slot.
+        /// Number of fragments between this one and the latest one of the slot.
         back: u32,
     },
     /// Begin a run with these settings.
     Start(Config),
     /// Let this tab work for the run.
     Join {
-        /// With this many Web Workers more, each a worker of the hub.
+        /// Number of additional Web Workers, each a worker of the hub.
         workers: u32,
     },
     /// Let this tab evaluate for peers of the hub.
     Evaluate(TabEvaluator),
     /// Let this tab stop working.
     Leave {
-        /// Only this one of its Web Workers.
+        /// The only Web Worker to stop; all if `None`.
         worker: Option<u32>,
     },
     /// Create a token with which another machine or another browser connects.
@@ -106,7 +106,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// What was not done, for a sentence that ends in the reason.
+    /// Returns the beginning of a sentence about the failure, which ends in the reason.
     #[must_use]
     pub fn failed(&self) -> String {
         match self {
@@ -138,7 +138,7 @@ impl Action {
 }
 
 impl Action {
-    /// What this tab is to do, for actions that let it do something.
+    /// Returns the job that an action gives to this tab, if any.
     pub(super) fn into_job(self) -> Option<TabJob> {
         match self {
             Self::Join { .. } => Some(TabJob::Sample),
@@ -147,7 +147,7 @@ impl Action {
         }
     }
 
-    /// What to say when it was done, if nothing else on the page shows it.
+    /// Returns a text about the success, if nothing else on the page shows it.
     #[must_use]
     pub(super) const fn done(&self) -> Option<&'static str> {
         match self {
@@ -162,7 +162,7 @@ fn create_token(request: u32, role: Role) -> Message {
     Message::ManageTokens(ManageTokens { request, action, role, token: 0, seconds: TOKEN_SECONDS })
 }
 
-/// Requests on their way, oldest first.
+/// Pending requests, oldest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requests {
     last: u32,
@@ -170,25 +170,25 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Is an equal request on its way?
+    /// Returns whether an equal request is pending.
     #[must_use]
     pub fn is_waiting(&self, action: &Action) -> bool {
         self.waiting.iter().any(|(_, waiting)| waiting == action)
     }
 
-    /// Is a run's history on its way?
+    /// Returns whether a request for a run's history is pending.
     pub(super) fn is_waiting_for_history(&self) -> bool {
         self.waiting.iter().any(|(_, waiting)| matches!(waiting, Action::Compare { .. }))
     }
 
-    /// The message that revokes a token. Its answer is not awaited: one that was revoked before is as good.
+    /// Returns the message that revokes a token. Its answer is ignored: the token may have been revoked before.
     pub(super) fn revoke(&mut self, token: TokenId) -> Message {
         self.last = self.last.wrapping_add(1);
         let action = TokenAction::Revoke.to_wire();
         Message::ManageTokens(ManageTokens { request: self.last, action, token: token.0, ..ManageTokens::default() })
     }
 
-    /// Notes a request and makes its message; none if neither hub nor trainer is asked.
+    /// Records a request and returns its message; `None` if the action needs neither hub nor trainer.
     pub(super) fn ask(&mut self, action: Action) -> Option<Message> {
         let request = self.last.wrapping_add(1);
         let message = match &action {
@@ -225,13 +225,13 @@ impl Requests {
         Some(message)
     }
 
-    /// The action that a reply answers; none if it is not awaited.
+    /// Removes and returns the action that a reply answers; `None` if no such request is pending.
     pub(super) fn answer(&mut self, request: u32) -> Option<Action> {
         let place = self.waiting.iter().position(|(waiting, _)| *waiting == request)?;
         Some(self.waiting.remove(place).1)
     }
 
-    /// Gives up on all.
+    /// Removes all pending requests.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Action> {
         self.waiting.drain(..).map(|(_, action)| action)
     }

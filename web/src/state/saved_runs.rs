@@ -8,7 +8,7 @@ use rollmesh_core::{
 use super::{Effect, Level, RunSchema, State, Texts, form::GOAL, reduce::toast};
 
 impl State {
-    /// Lets the form begin with the settings of another run.
+    /// Fills the form with the settings of another run.
     pub(super) fn clone_settings(&mut self, name: &str, history: &RunHistory) -> Vec<Effect> {
         let config = history.config.parse::<Config>().ok();
         let texts = self.schema.as_ref().zip(config).map(|(schema, config)| cloned(schema, &config));
@@ -28,7 +28,7 @@ impl State {
     }
 }
 
-/// The texts of the settings that differ from what an empty field stands for.
+/// Returns the texts of the settings that differ from the values of empty fields.
 fn cloned(schema: &RunSchema, config: &Config) -> Texts {
     let all = schema.texts_of(config);
     let mut changed: Texts = all
@@ -36,12 +36,12 @@ fn cloned(schema: &RunSchema, config: &Config) -> Texts {
         .filter(|(path, text)| schema.is_changed(path, text, &all))
         .map(|(a, b)| (a.clone(), b.clone()))
         .collect();
-    // Without any the goal would be the environment's.
+    // Without an entry, the goal would be the environment's.
     changed.entry(GOAL.into()).or_insert_with(|| all.get(GOAL).cloned().unwrap_or_default());
     changed
 }
 
-/// Can a run continue from its latest checkpoint?
+/// Returns whether a run can be resumed from its latest checkpoint.
 #[must_use]
 pub fn can_resume(row: &SavedRunRow) -> bool {
     matches!(&*row.state, "interrupted" | "stopped" | "drained" | "failed")

@@ -1,35 +1,36 @@
-//! The run in this tab: what restores it elsewhere, and proves its result.
+//! The run in this tab: the settings that reproduce it elsewhere, and the hash of its result.
 
 use rollmesh_core::protocol::message::RunStatus;
 use serde_json::Value;
 
 use super::form::{GOAL, Texts, shown};
 
-/// The run in this tab, in addition to a hub's messages about it.
+/// Data about the run in this tab that a hub's messages do not contain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TabRun {
-    /// The settings that it was started with, by path; what is left out has its default.
+    /// The settings with which it was started, by path; those left out have their defaults.
     pub settings: Vec<(String, Value)>,
-    /// The number of the run that has ended, and the hash of its weights.
+    /// Number of the run that has ended, and the hash of its weights.
     pub weights_hash: Option<(u32, String)>,
 }
 
 impl TabRun {
-    /// The settings as the texts of a link. A run without a goal has an empty one: without any it would be the environment's.
+    /// Returns the settings as the texts of a link. A run without a goal has an empty one: otherwise the environment's
+    /// would apply.
     #[must_use]
     pub fn link(&self) -> Texts {
         let texts = self.settings.iter().map(|(path, value)| (path.clone(), shown(value)));
         [(GOAL.to_owned(), String::new())].into_iter().chain(texts).collect()
     }
 
-    /// The hash of the weights of a run that has ended.
+    /// Returns the hash of the weights of a run that has ended.
     #[must_use]
     pub fn hash_of(&self, run: &RunStatus) -> Option<&str> {
         self.weights_hash.as_ref().filter(|(number, _)| *number == run.run).map(|(_, hash)| &**hash)
     }
 
-    /// The command with which the native program learns the same weights: the same settings, up to as many env steps. Time
-    /// is no measure that repeats.
+    /// Returns the command with which the native program learns the same weights, from the same settings and number of
+    /// env steps. A limit of wall time is left out, since it is not deterministic.
     #[must_use]
     pub fn command(&self, run: &RunStatus) -> String {
         const STEPS: &str = "stop.env_steps";
@@ -41,7 +42,7 @@ impl TabRun {
     }
 }
 
-/// A value as the command line reads it: as JSON, or as a text that is none.
+/// Returns a value as an argument of the command line: as JSON, or as plain text if that is not valid JSON.
 fn argument(value: &Value) -> String {
     match value {
         Value::String(text) if serde_json::from_str::<Value>(text).is_err() => text.clone(),
@@ -49,7 +50,7 @@ fn argument(value: &Value) -> String {
     }
 }
 
-/// An argument as shells of POSIX read it.
+/// Returns an argument, quoted for POSIX shells.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "=._-/:,+@%".contains(c);
     if text.chars().all(is_plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }

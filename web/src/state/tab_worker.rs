@@ -1,19 +1,19 @@
-//! This tab at work for the hub.
+//! The work of this tab for the hub.
 
 use std::collections::BTreeMap;
 
 use rollmesh_core::config::Config;
 use serde::{Deserialize, Deserializer};
 
-/// What this tab does for the hub: one job, which each of its Web Workers does.
+/// The work of this tab for the hub: one job, which each of its Web Workers does.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TabWork {
     job: TabJob,
-    /// What the Web Workers say of themselves, by number from 1; `None` while their token is asked for.
+    /// Status of the Web Workers by number from 1; `None` while their token is requested.
     workers: BTreeMap<u32, Option<TabStatus>>,
 }
 
-/// What a tab can do.
+/// A job of a tab.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum TabJob {
     /// Sample for the run.
@@ -26,7 +26,7 @@ pub enum TabJob {
 /// An evaluation worker in a tab.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TabEvaluator {
-    /// The name by which it is found at the hub.
+    /// The name by which peers find it at the hub.
     pub name: String,
     /// The environment in which it evaluates.
     pub env: String,
@@ -35,19 +35,19 @@ pub struct TabEvaluator {
 }
 
 impl TabWork {
-    /// Returns whether this tab does nothing.
+    /// Returns whether this tab has no Web Workers.
     #[must_use]
     pub fn is_out(&self) -> bool {
         self.workers.is_empty()
     }
 
-    /// Returns whether a token is asked for.
+    /// Returns whether a token is requested.
     #[must_use]
     pub fn is_joining(&self) -> bool {
         self.workers.values().any(Option::is_none)
     }
 
-    /// What this tab does or is about to do.
+    /// Returns the job of this tab, which may still wait for a token.
     #[must_use]
     pub fn job(&self) -> Option<&TabJob> {
         Some(&self.job).filter(|_| !self.is_out())
@@ -70,8 +70,8 @@ impl TabWork {
         self.workers.keys().next_back().copied()
     }
 
-    /// Returns what all Web Workers together have done; the state is that of one at work, or of the first. `None` before any
-    /// has a token.
+    /// Returns the total of all Web Workers; the state is that of one at work, or of the first. `None` before any has a
+    /// token.
     #[must_use]
     pub fn total(&self) -> Option<TabStatus> {
         self.workers().map(|(_, status)| status).cloned().reduce(|sum, next| TabStatus {
@@ -97,7 +97,7 @@ impl TabWork {
         self.workers.extend(free.into_iter().map(|number| (number, None)));
     }
 
-    /// Returns the numbers of those that waited for the token, which has come.
+    /// Marks the Web Workers that waited for the token as starting, and returns their numbers.
     pub(super) fn start(&mut self) -> Vec<u32> {
         let waiting = self.workers.iter_mut().filter(|(_, status)| status.is_none());
         let begin = |(number, status): (&u32, &mut Option<TabStatus>)| {
@@ -107,7 +107,7 @@ impl TabWork {
         waiting.map(begin).collect()
     }
 
-    /// Removes those that wait for a token, since none comes.
+    /// Removes the Web Workers that wait for a token, since none will arrive.
     pub(super) fn give_up_joining(&mut self) {
         self.workers.retain(|_, status| status.is_some());
     }
@@ -118,12 +118,12 @@ impl TabWork {
         left.filter_map(|(number, status)| status.map(|_| number)).collect()
     }
 
-    /// Records what a Web Worker says of itself; false for one that has not started or has left.
+    /// Records a Web Worker's status; returns false if it has not started or has left.
     pub(super) fn record(&mut self, worker: u32, status: TabStatus) -> bool {
         self.workers.get_mut(&worker).and_then(Option::as_mut).map(|known| *known = status).is_some()
     }
 
-    /// The name under which this tab evaluates, if it does.
+    /// Returns the evaluator of this tab, if it evaluates.
     #[must_use]
     pub fn evaluator(&self) -> Option<&TabEvaluator> {
         match self.job()? {
@@ -133,13 +133,13 @@ impl TabWork {
     }
 }
 
-/// What the Web Worker says of itself, a few times a second.
+/// The status that a Web Worker posts, a few times a second.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TabStatus {
     /// `starting`, `connecting`, `waiting`, `idle`, `unable`, `sampling`, `evaluating`, or `ended`.
     pub state: String,
-    /// Why it ended or cannot run the hub's run, else empty.
+    /// The reason why it ended or cannot execute the hub's run; empty otherwise.
     pub reason: String,
     /// The id that the hub gave to a worker, 0 before.
     pub worker: u32,
@@ -147,16 +147,16 @@ pub struct TabStatus {
     pub env_steps: u64,
     /// Fragments delivered.
     pub fragments: u64,
-    /// Evaluations that came to a result.
+    /// Evaluations with a result.
     pub evaluations: u64,
-    /// Version of the weights that act.
+    /// Version of the weights in use.
     pub weights_version: u64,
     /// Env steps per second over the last seconds; NaN if unknown.
     #[serde(deserialize_with = "number_or_nan")]
     pub steps_per_s: f64,
 }
 
-/// Reads a number; JSON has none that are not finite, and writes `null` for them.
+/// Reads a number; `null` is NaN, since JSON has no numbers that are not finite.
 fn number_or_nan<'de, D: Deserializer<'de>>(number: D) -> Result<f64, D::Error> {
     Option::deserialize(number).map(|number| number.unwrap_or(f64::NAN))
 }
@@ -168,7 +168,7 @@ impl TabStatus {
         matches!(&*self.state, "sampling" | "evaluating")
     }
 
-    /// Has it come to an end by itself?
+    /// Returns whether it has ended by itself.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.state == "ended"

@@ -1,17 +1,17 @@
-//! A button that asks for something, or says why it cannot.
+//! A button that sends an action.
 
 use leptos::prelude::*;
 
 use crate::{shell::Store, state::Action};
 
-/// Sends an action. Disabled, with the reason as its title, while something stands in the way.
+/// A button that sends an action. While there is an obstacle, it is disabled and has the obstacle as its title.
 #[component]
 pub(crate) fn ActionButton(
-    /// What it asks for.
+    /// The action.
     action: Action,
     /// Name for tests.
     id: &'static str,
-    /// Its look.
+    /// Its CSS classes.
     #[prop(default = "button")]
     class: &'static str,
     /// Accessible name.

@@ -1,22 +1,23 @@
-//! A button that asks before something is done that cannot be undone.
+//! A button that asks for confirmation before an action that cannot be undone.
 
 use leptos::{html, prelude::*};
 
-/// Shows what can be confirmed once it was pressed; hides that again when it is cancelled or no longer possible.
+/// A button that shows its children, which confirm, once it is pressed. Hides them when the user cancels or an obstacle
+/// appears.
 #[component]
 pub(crate) fn AskFirst(
-    /// Name for tests; `ID-cancel` is the way back.
+    /// Name for tests; that of the cancel button is `ID-cancel`.
     id: &'static str,
     /// Its text.
     text: &'static str,
-    /// Text of the way back.
+    /// Text of the cancel button.
     keep: &'static str,
-    /// Why it cannot be done.
+    /// The reason why the action is impossible now.
     obstacle: RwSignal<Option<&'static str>>,
-    /// Its look, and that of the way back.
+    /// CSS classes of both buttons.
     #[prop(default = "button")]
     class: &'static str,
-    /// What can be confirmed.
+    /// The buttons that confirm.
     children: ChildrenFn,
 ) -> impl IntoView {
     let is_asking = RwSignal::new(false);
@@ -26,7 +27,7 @@ pub(crate) fn AskFirst(
         }
     });
     let children = StoredValue::new(children);
-    // The focus follows: to the way back, and from there to where it was.
+    // The focus follows: to the cancel button, and after that back to the first button.
     let (first, back) = (NodeRef::<html::Button>::new(), NodeRef::<html::Button>::new());
     let has_asked = StoredValue::new(false);
     Effect::new(move |_| back.get().into_iter().for_each(|button| _ = button.focus()));

@@ -1,4 +1,4 @@
-//! Says what is unusual about the page as a whole, and what to do about it.
+//! The banner: the unusual state of the whole page, with advice.
 
 use leptos::{html, prelude::*};
 use rollmesh_core::protocol::Phase;
@@ -18,7 +18,7 @@ struct Text {
     text: String,
 }
 
-/// A line over the page; nothing while all is as expected.
+/// A line above the page, present only in an unusual state.
 #[component]
 pub(crate) fn Banner() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -37,7 +37,7 @@ pub(crate) fn Banner() -> impl IntoView {
 
 #[component]
 fn TokenForm(
-    /// Whether the page has a token, which the user may want to remove.
+    /// True if the page has a token, which the user may want to remove.
     has_token: bool,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -51,7 +51,7 @@ fn TokenForm(
         is_bad.set(found.is_none());
         match found {
             Some(Pasted::Token(token)) => store.use_token(token),
-            // A browser that refuses says so by itself.
+            // A browser that refuses the address reports that itself.
             Some(Pasted::Address(address)) => _ = location.set_href(&address),
             None => {}
         }
@@ -84,7 +84,7 @@ impl Text {
         Self { kind, tone, title, text: text.into() }
     }
 
-    /// Can a token help?
+    /// Returns whether a token can help.
     fn asks_for_token(&self) -> bool {
         matches!(self.kind, "refused" | "no-token" | "tab")
     }

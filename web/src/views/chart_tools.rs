@@ -1,4 +1,4 @@
-//! How the charts are looked at, for all of them.
+//! The controls of the view that all charts share.
 
 use js_sys::Uint8Array;
 use leptos::prelude::*;
@@ -10,7 +10,7 @@ use crate::{
     state::{ChartView, Event, State, ViewChange, XAxis},
 };
 
-/// The x axis, smoothing, logarithmic axes, everything again, and the numbers as a table.
+/// The x axis, smoothing, logarithmic axes, a reset of the zoom, and a CSV file of the points.
 #[component]
 pub(crate) fn ChartTools() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -28,7 +28,7 @@ pub(crate) fn ChartTools() -> impl IntoView {
     let is_empty = store.select(|state| !state.has_points());
     let save = move |_| {
         let csv = store.peek(State::csv);
-        // A browser that does not save says so by itself.
+        // A browser that does not save the file reports that itself.
         let _ = save::bytes(&Uint8Array::from(csv.as_bytes()), "curves.csv");
     };
     view! {
@@ -84,11 +84,11 @@ pub(crate) fn ChartTools() -> impl IntoView {
 fn Toggle(
     /// Name for tests.
     id: &'static str,
-    /// Name for people.
+    /// Its label.
     name: &'static str,
-    /// Whether it is on.
+    /// Its state in a view: true if it is on.
     is_on: fn(&ChartView) -> bool,
-    /// What it changes.
+    /// The change of the view for a new state.
     to: fn(bool) -> ViewChange,
 ) -> impl IntoView {
     let store = expect_context::<Store>();

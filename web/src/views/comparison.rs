@@ -27,7 +27,7 @@ pub(crate) fn Comparison() -> impl IntoView {
 
 #[component]
 fn Table(
-    /// What it shows.
+    /// The settings that differ.
     differences: Differences,
 ) -> impl IntoView {
     let Differences { runs, rows } = differences;

@@ -1,4 +1,4 @@
-//! What a person can do with the run.
+//! The controls of the run.
 
 use leptos::prelude::*;
 use rollmesh_core::protocol::Phase;
@@ -62,7 +62,7 @@ pub(crate) fn Controls() -> impl IntoView {
     }
 }
 
-/// Ends a run only when asked twice: when its leases have ended, or immediately.
+/// Buttons that stop a run after a confirmation: when its leases have ended, or immediately.
 #[component]
 fn StopButtons() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -76,7 +76,7 @@ fn StopButtons() -> impl IntoView {
     }
 }
 
-/// One more worker next to the hub, or one fewer.
+/// Buttons that add or remove a local worker of the hub.
 #[component]
 fn LocalWorkers() -> impl IntoView {
     let store = expect_context::<Store>();

@@ -20,7 +20,7 @@ const SMALL: [(&str, &str, bool, FieldValue); 6] = [
     ("KL divergence", "chart-kl", true, |iteration| iteration.kl),
 ];
 
-/// The curve that one looks at first.
+/// The main chart: the mean return.
 #[component]
 pub(crate) fn ReturnCurve() -> impl IntoView {
     let curve = Curve {
@@ -40,7 +40,7 @@ pub(crate) fn ReturnCurve() -> impl IntoView {
     }
 }
 
-/// The metrics that only some runs have, once they are asked for.
+/// The metrics that only some runs have; drawn once the user opens their list.
 #[component]
 pub(crate) fn MoreCurves() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -49,7 +49,7 @@ pub(crate) fn MoreCurves() -> impl IntoView {
     let curve = |Family { title, lines }: Family| Curve {
         id: format!("chart-{title}"),
         metric: Metric::Named(lines.first().map(|(_, name)| name.clone()).unwrap_or_default()),
-        // One line alone is compared with other runs.
+        // A metric with a single line is compared with other runs.
         lines: if lines.len() > 1 { lines } else { vec![] },
         title,
         format: format::short,
@@ -73,7 +73,7 @@ pub(crate) fn MoreCurves() -> impl IntoView {
     }
 }
 
-/// All other metrics of learning.
+/// The other metrics of learning that every run has.
 #[component]
 pub(crate) fn SmallCurves() -> impl IntoView {
     let curve = |(title, id, from_zero, value): (&str, &str, _, _)| Curve {

@@ -13,7 +13,7 @@ use crate::{
     state::{ClipSource, Event, FileStatus, OpenedFile},
 };
 
-/// Choose a file or drop one anywhere on the page; see what is in it.
+/// A panel that opens a chosen file, or one that is dropped anywhere on the page, and reports its contents.
 #[component]
 pub(crate) fn DataFile() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -60,7 +60,7 @@ pub(crate) fn DataFile() -> impl IntoView {
     }
 }
 
-/// Shows the steps from an episode on, where environments are shown.
+/// A form that replays the steps of the file from an episode on, in the panel of the live environment.
 #[component]
 fn Replay(
     /// The file.
@@ -71,7 +71,7 @@ fn Replay(
     let input = NodeRef::<html::Input>::new();
     let is_read = move || file.with(|file| file.as_ref().is_some_and(|file| file.status == FileStatus::Read));
     let replayed = Memo::new(move |_| file.with(|file| file.as_ref().and_then(OpenedFile::replayed)));
-    // What was asked for last, until it is shown, and why that cannot be.
+    // The episode that was requested last, until it is shown, and the error of an invalid request.
     let wanted = RwSignal::new(None::<u32>);
     let refused = RwSignal::new(None::<String>);
     let replay = move |event: leptos::ev::SubmitEvent| {
@@ -105,7 +105,7 @@ fn Replay(
         name
     });
     let can_be_read = |file: &OpenedFile| !matches!(file.status, FileStatus::Failed(_));
-    // While the file is read again the form stays, with the focus and what is typed.
+    // While the file is read again, the form stays and keeps the focus and the typed text.
     view! {
         <Show when=move || file.with(|file| file.as_ref().is_some_and(can_be_read))>
             <form class="buttons" on:submit=replay>
@@ -131,12 +131,12 @@ fn Replay(
 /// Reads the number of an episode.
 ///
 /// # Errors
-/// What to enter.
+/// A message that says what to enter, if the text is not the number of an episode.
 fn episode_of(text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|_| "Enter the number of an episode, 0 for the first one.".into())
 }
 
-/// The browser's own choice of a file, under a button that looks like others.
+/// The browser's file picker, styled as a button.
 #[component]
 fn Choose() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -157,13 +157,13 @@ fn Choose() -> impl IntoView {
     }
 }
 
-/// Files that are dropped next to the panel would replace the page.
+/// Opens files that are dropped anywhere on the page: without this, the browser would replace the page with the file.
 fn listen_for_drops(store: Store, is_over: RwSignal<bool>) {
     let has_file = |event: &DragEvent| {
         let kinds = event.data_transfer().map(|transfer| transfer.types());
         kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind.as_string().as_deref() == Some("Files")))
     };
-    // These live as long as the page.
+    // These listeners live as long as the page.
     let _ = window_event_listener(leptos::ev::dragover, move |event| {
         if has_file(&event) {
             event.prevent_default();
@@ -171,7 +171,7 @@ fn listen_for_drops(store: Store, is_over: RwSignal<bool>) {
         }
     });
     let _ = window_event_listener(leptos::ev::dragleave, move |event| {
-        // It has left the window, not a part of the page.
+        // The pointer has left the window, not only an element of the page.
         if event.related_target().is_none() {
             is_over.set(false);
         }
@@ -218,9 +218,9 @@ fn Opened(
 
 #[component]
 fn Policy(
-    /// Whose rows these are, if there are several.
+    /// The policy's id, if there are several policies.
     id: Option<String>,
-    /// What is in them.
+    /// The report on the policy's rows.
     policy: PolicyReport,
 ) -> impl IntoView {
     let unfinished = match policy.unfinished {
@@ -266,7 +266,7 @@ fn Policy(
 fn Column(
     /// Its name.
     name: String,
-    /// What is in it.
+    /// The survey of its values.
     column: ColumnSurvey,
 ) -> impl IntoView {
     let ColumnSurvey { kinds, values: Spread { not_finite, min, max, mean, .. }, .. } = column;
@@ -287,7 +287,7 @@ fn Column(
 
 #[component]
 fn Problems(
-    /// By what is wrong.
+    /// The problems, by their descriptions.
     found: BTreeMap<String, Problem>,
 ) -> impl IntoView {
     let is_none = found.is_empty();
@@ -309,7 +309,7 @@ fn Problems(
     }
 }
 
-/// How many episodes have which return.
+/// Returns ranges of returns with their numbers of episodes.
 fn bars(policy: &PolicyReport) -> Vec<(String, u64)> {
     let PolicyReport { returns, histogram, .. } = policy;
     let range = |from: f64, to: f64| match returns.min == returns.max {
@@ -324,9 +324,9 @@ fn bars(policy: &PolicyReport) -> Vec<(String, u64)> {
 fn Line(
     /// Name for tests.
     id: &'static str,
-    /// What it is.
+    /// Its name.
     name: &'static str,
-    /// How it is written.
+    /// Its value as text.
     value: String,
 ) -> impl IntoView {
     view! {

@@ -17,7 +17,7 @@ const FIELDS: [(&str, &str, &str); 4] = [
     ("evaluate-hidden", "Hidden layers", "64 64"),
 ];
 
-/// Asks what to evaluate, and validates its fields before they are sent.
+/// A form for the environment and the policy. It validates its fields before it sends them.
 #[component]
 pub(crate) fn EvaluateForm() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -76,7 +76,7 @@ pub(crate) fn EvaluateForm() -> impl IntoView {
     }
 }
 
-/// The same whatever the fields say.
+/// Returns the obstacle to an evaluation, which does not depend on the fields.
 fn obstacle(state: &State) -> Option<&'static str> {
     state.obstacle(&Action::Join { workers: 1 })
 }

@@ -9,7 +9,7 @@ use crate::{
     state::{Action, Bar, Fragment, FragmentColumn, State},
 };
 
-/// Fragments of a slot that the hub keeps.
+/// The number of fragments of a slot that the hub keeps.
 const RECENT: u32 = 8;
 
 /// A fragment's columns, the distribution of one of them, its first rows, and why it was cut.
@@ -65,7 +65,7 @@ pub(crate) fn RecentFragments() -> impl IntoView {
 
 #[component]
 fn Shown(
-    /// What is shown.
+    /// The fragment.
     fragment: Fragment,
 ) -> impl IntoView {
     let report = fragment.report.clone();
@@ -110,7 +110,7 @@ fn Shown(
     }
 }
 
-/// The first rows, a column below the other's type.
+/// Returns the bars of a column's histogram: ranges of values with their counts.
 fn shown_bars(column: &FragmentColumn) -> Vec<(String, u64)> {
     let shown = |bar: Bar| (format!("{} to {}", format::short(bar.from), format::short(bar.to)), bar.count as u64);
     column.histogram().into_iter().map(shown).collect()
@@ -118,7 +118,7 @@ fn shown_bars(column: &FragmentColumn) -> Vec<(String, u64)> {
 
 #[component]
 fn Rows(
-    /// What is shown.
+    /// The columns.
     columns: Vec<FragmentColumn>,
 ) -> impl IntoView {
     let cells: Vec<Vec<String>> = columns.iter().map(FragmentColumn::rows).collect();

@@ -39,8 +39,8 @@ struct WorkerMark {
 /// The services of peers that have a mark of their own.
 const DRAWN: [&str; 3] = ["launcher", "relay", "evaluation worker"];
 
-/// The hub above its launchers, relays, evaluation workers and hosts, with a mark per worker: its colour is the state, its number
-/// the slots that it holds, or its id in a program's group, where no worker holds slots.
+/// The hub above its launchers, relays, evaluation workers and hosts, with a mark per worker: its colour is the state,
+/// its number the slots that it holds, or its id in a program's group, where no worker holds slots.
 #[component]
 pub(crate) fn GroupMap() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -84,7 +84,7 @@ pub(crate) fn GroupMap() -> impl IntoView {
 
 #[component]
 fn Host(
-    /// What it is.
+    /// The host and its workers.
     host: HostNode,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -142,7 +142,7 @@ fn mark(state: &State, id: u32) -> WorkerMark {
     WorkerMark { number, tone: state_tone(row.state), text }
 }
 
-/// The launchers, relays and evaluation workers, by service and name.
+/// Returns the launchers, relays and evaluation workers, sorted by service and name.
 fn peers(state: &State) -> Vec<PeerNode> {
     let node = |(id, service, name): (u32, &str, &str)| {
         let workers = state.places.values().filter(|place| service == "launcher" && place.launcher == name).count();
@@ -155,7 +155,8 @@ fn peers(state: &State) -> Vec<PeerNode> {
     nodes
 }
 
-/// The hub's other peers but this page and those that are drawn, in a sentence: those of equal service and name are counted.
+/// Returns a sentence with the hub's other peers, except this page and peers with a mark of their own. Peers of equal
+/// service and name are counted.
 fn others(state: &State) -> String {
     let mut counts: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     let others = state.others.iter().filter(|(peer, service, _)| *peer != state.peer && !DRAWN.contains(service));
@@ -172,7 +173,7 @@ fn others(state: &State) -> String {
 }
 
 fn hosts(state: &State) -> Vec<HostNode> {
-    // By the name up to its number, and by that: `node-2` is before `node-10`.
+    // Sorted by the name up to its number, then by the number: `node-2` is before `node-10`.
     let mut hosts: BTreeMap<(&str, usize, &str, &str), Vec<u32>> = BTreeMap::new();
     for row in state.workers.values() {
         let place = state.places.get(&row.worker);

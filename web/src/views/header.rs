@@ -80,7 +80,7 @@ fn tone(phase: Phase) -> &'static str {
     }
 }
 
-/// Name for tests and styles, text, and detail.
+/// Returns the connection's name for tests and styles, text, and detail.
 fn connection(state: &State) -> (&'static str, &'static str, String) {
     match &state.connection {
         Connection::NoToken => ("none", "no hub", "The page has no token for a hub.".into()),

@@ -8,11 +8,11 @@ use crate::format;
 pub(crate) fn Histogram(
     /// Name for tests.
     id: &'static str,
-    /// What is counted, for screen readers.
+    /// The caption for screen readers.
     caption: &'static str,
-    /// Of the ranges, the bars and the numbers, for screen readers.
+    /// The heads of the ranges, bars and counts, for screen readers.
     heads: [&'static str; 3],
-    /// Ranges, and how much is in them.
+    /// The ranges and their counts.
     bars: Signal<Vec<(String, u64)>>,
 ) -> impl IntoView {
     let most = move || bars.with(|bars| bars.iter().map(|(_, count)| *count).max().unwrap_or(0));

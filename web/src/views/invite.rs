@@ -6,7 +6,7 @@ use rollmesh_core::protocol::{Role, Token, message::HubCertificate};
 use super::action_button::ActionButton;
 use crate::{shell::Store, socket::hub_url, state::Action, token};
 
-/// Buttons that create a token, and what to do with the latest one.
+/// Buttons that create a token, and instructions for the latest one.
 #[component]
 pub(crate) fn Invite() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -32,7 +32,7 @@ pub(crate) fn Invite() -> impl IntoView {
 
 #[component]
 fn Invitation(
-    /// What may be done with the token.
+    /// The token's role.
     role: Role,
     /// The token.
     token: Token,
@@ -84,10 +84,11 @@ fn Invitation(
     texts.into_iter().map(invitation).collect_view()
 }
 
-/// The command with which a machine joins the hub of this socket's address. Its workers verify the hub by its certificate.
+/// Returns the command with which a machine joins the hub at this socket's address. Its workers verify the hub by its
+/// certificate.
 fn worker_command(socket: &str, token: &Token, certificate: Option<HubCertificate>) -> String {
     let hub = socket.trim_end_matches("/ws");
-    // A proxy that encrypts, or does not, has no certificate of the hub.
+    // An address without TLS is that of a proxy, which has no certificate of the hub.
     let certificate = certificate.filter(|_| hub.starts_with("wss://"));
     let trust = certificate.map_or_else(String::new, |known| format!(" --tls-fingerprint {}", known.to_hex()));
     format!("ROLLMESH_TOKEN={} rollmesh worker --hub {hub}{trust}", token.to_hex())

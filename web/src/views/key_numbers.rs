@@ -1,4 +1,4 @@
-//! The numbers that matter most.
+//! The most important numbers of the run.
 
 use leptos::prelude::*;
 
@@ -74,7 +74,7 @@ fn goal_text(state: &State) -> String {
     goal(state).map_or_else(String::new, |goal| format!("of {}", format::short(f64::from(goal))))
 }
 
-/// From 0 to 1; 0 when there is no goal to come nearer to.
+/// Returns the progress towards the stop return, from 0 to 1; 0 without a positive stop return.
 fn progress(state: &State) -> f64 {
     let Some(run) = &state.run else { return 0.0 };
     let part = f64::from(run.episode_return_mean) / f64::from(run.stop_return);

@@ -82,7 +82,7 @@ fn some(counts: &[Detail]) -> Vec<Detail> {
     counts.iter().copied().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Tone and text.
+/// Returns the tone and the text of the balance.
 fn balance(state: &State) -> (&'static str, &'static str) {
     match &state.ledger {
         Some(report) if report.ledger.balances() => ("good", "balances"),
@@ -91,7 +91,7 @@ fn balance(state: &State) -> (&'static str, &'static str) {
     }
 }
 
-/// What is not part of the sum.
+/// Returns a sentence with the counts that are not part of the sum.
 fn besides(report: &LedgerReport) -> String {
     let ledger = &report.ledger;
     let uninvited = ledger.uninvited.superseded.saturating_add(ledger.uninvited.rejected.total());

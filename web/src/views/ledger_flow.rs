@@ -12,7 +12,7 @@ const GAP: f64 = 4.0;
 /// Width of the bars at both ends.
 const BAR: f64 = 8.0;
 
-/// A part of what was granted.
+/// A part of the granted env steps.
 #[derive(Clone, Debug, PartialEq)]
 struct LedgerBand {
     name: &'static str,
@@ -23,7 +23,7 @@ struct LedgerBand {
     height: f64,
 }
 
-/// Bands from all granted env steps to the parts of the ledger; nothing before there are two of them.
+/// Bands from all granted env steps to the parts of the ledger; hidden while there are fewer than two parts.
 #[component]
 pub(crate) fn LedgerFlow() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -51,7 +51,7 @@ fn label(band: &LedgerBand) -> &'static str {
     if band.height >= 10.0 { band.name } else { "" }
 }
 
-/// A bar on the left, a curved band, and a bar on the right.
+/// Returns the path of a bar on the left, a curved band, and a bar on the right.
 fn shape(LedgerBand { from, to, height, .. }: &LedgerBand) -> String {
     let (left, right, middle) = (BAR, WIDTH - BAR, WIDTH / 2.0);
     let (from_end, to_end) = (from + height, to + height);

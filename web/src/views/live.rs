@@ -8,11 +8,11 @@ use crate::{
     state::{Action, ClipSource, State},
 };
 
-/// What is watched. Given to all views as a context.
+/// The watched source of clips. Given to all views as a context.
 #[derive(Clone, Copy)]
 pub(crate) struct Watched(pub(crate) RwSignal<ClipSource>);
 
-/// The watched slot, an evaluated episode or an opened file, and the way to watch another.
+/// The watched slot, an evaluated episode or an opened file, with controls to choose another one.
 #[component]
 pub(crate) fn Live() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -22,7 +22,7 @@ pub(crate) fn Live() -> impl IntoView {
     let known = store.select(|state| {
         ClipSource::ALL[1..].iter().copied().filter(|source| state.clip(*source).is_some()).collect::<Vec<_>>()
     });
-    // What was chosen stays while the page connects again.
+    // The chosen source stays in the list while the page reconnects.
     let others = Memo::new(move |_| {
         let is_offered = |offered: &ClipSource| known.with(|all| all.contains(offered)) || source.get() == *offered;
         ClipSource::ALL[1..].iter().copied().filter(is_offered).collect::<Vec<_>>()

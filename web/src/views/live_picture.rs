@@ -1,4 +1,4 @@
-//! The watched environment, moving, and what the policy thinks of it.
+//! The watched environment as a moving picture, with the policy's actions and values.
 
 use leptos::{html, prelude::*};
 use rollmesh_core::env::pixel::{self, Channel};
@@ -17,10 +17,10 @@ use crate::{
 const SPEEDS: [u32; 6] = [2, 5, 10, 25, 50, 100];
 const USUAL_SPEED: u32 = 25;
 
-/// Plays what is watched; says so where there is nothing to draw.
+/// A player of the watched clip; it shows the reason if there is nothing to draw.
 #[component]
 pub(crate) fn LivePicture(
-    /// What is watched.
+    /// The watched source.
     source: RwSignal<ClipSource>,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -151,7 +151,7 @@ pub(crate) fn LivePicture(
     }
 }
 
-/// What the agents do in the step that is shown.
+/// The agents' actions, values and rewards in the step that is shown.
 #[component]
 fn AgentSteps(
     /// That step.
@@ -205,7 +205,7 @@ fn caption(moment: &Moment, source: ClipSource) -> String {
     }
 }
 
-/// The things on the grid of a game, with their colours; none for other environments.
+/// Returns the kinds of objects on the grid of a game, with their colours; empty for other environments.
 fn legend(state: &State) -> Vec<(&'static str, String)> {
     let channels = state.run.as_ref().and_then(|run| pixel::channels(&run.env)).unwrap_or_default();
     let entry = |Channel { name, rgb: [red, green, blue], .. }: &Channel| (*name, format!("rgb({red} {green} {blue})"));

@@ -8,7 +8,7 @@ use crate::{
     state::{AUDIT, HUB, Log},
 };
 
-/// Lines that are shown at a time.
+/// The number of lines that are shown at a time.
 const SHOWN: usize = 100;
 
 /// The worker whose log is shown; 0 for the hub. Given to all views as a context.
@@ -61,7 +61,7 @@ pub(crate) fn Logs() -> impl IntoView {
     }
 }
 
-/// The newest lines, each with its number, which distinguishes equal lines.
+/// Returns the newest lines, each with its number, which distinguishes equal lines.
 fn newest(log: &Log) -> Vec<(u64, Line)> {
     log.numbered().rev().take(SHOWN).map(|(number, line)| (number, Line::of(line))).collect()
 }
@@ -88,7 +88,7 @@ fn name(worker: u32) -> String {
     }
 }
 
-/// The time of day in the person's time zone.
+/// Returns the time of day in the user's time zone.
 fn time(seconds: u64) -> String {
     let date = js_sys::Date::new(&(seconds as f64 * 1e3).into());
     let two = |number: u32| format!("{number:02}");

@@ -1,4 +1,4 @@
-//! What the person sees. Views read the state and send actions; they decide nothing.
+//! The user interface. Views read the state and send actions; they make no decisions.
 
 mod action_button;
 mod ask_first;

@@ -4,7 +4,7 @@ use leptos::{ev::KeyboardEvent, html, prelude::*};
 
 use crate::shell::Store;
 
-/// The environment in which it plays; with the focus on it, keys take over.
+/// The environment in which the policy plays. While it has the focus, keys can choose the actions instead.
 #[component]
 pub(crate) fn Player() -> impl IntoView {
     let store = expect_context::<Store>();

@@ -1,4 +1,4 @@
-//! The runs of the hub: those that are over, the one in progress, and those that wait.
+//! The runs of the hub: ended, in progress and queued.
 
 use leptos::prelude::*;
 use rollmesh_core::protocol::{Phase, message::RunRow};
@@ -13,7 +13,7 @@ use crate::{
 #[component]
 pub(crate) fn Runs() -> impl IntoView {
     let store = expect_context::<Store>();
-    // NaN is unequal to itself: only what is shown counts.
+    // NaN is unequal to itself, so only the values that are shown are compared.
     let rows = store.select(|state: &State| {
         let shown = |row: &RunRow| {
             let is_comparable = row.place == 0 && !state.is_current(&RunKey::Hub(row.run));
@@ -62,7 +62,7 @@ pub(crate) fn Runs() -> impl IntoView {
     }
 }
 
-/// Shows the curves of another run, or no longer.
+/// A checkbox that shows or hides the curves of another run.
 #[component]
 pub(crate) fn Compare(
     /// The run.

@@ -1,4 +1,4 @@
-//! The runs in the hub's directory: those of earlier hubs, too.
+//! The runs in the hub's directory, including those of earlier hubs.
 
 use leptos::prelude::*;
 use rollmesh_core::protocol::message::SavedRunRow;
@@ -10,12 +10,12 @@ use crate::{
     state::{Action, RunKey, State, can_resume},
 };
 
-/// A list that is asked for when it is opened.
+/// A list that the page requests when the user opens it.
 #[component]
 pub(crate) fn SavedRuns() -> impl IntoView {
     let store = expect_context::<Store>();
     let is_shown = store.select(|state| state.is_online() && state.runs.may_wait);
-    // NaN is unequal to itself: rows are compared as they are shown.
+    // NaN is unequal to itself, so rows are compared as they are shown.
     let rows = store.select(rows);
     let left_out = store.select(|state| state.saved.as_ref().map_or(0, |saved| saved.left_out));
     let is_known = store.select(|state| state.saved.is_some());
@@ -73,7 +73,7 @@ fn rows(state: &State) -> Vec<Row> {
 
 #[component]
 fn SavedRun(
-    /// What it is.
+    /// The run.
     row: Row,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -82,7 +82,7 @@ fn SavedRun(
     let wanted = delete.clone();
     let obstacle = store.select(move |state| state.obstacle(&wanted));
     let has_error = !error.is_empty();
-    // The current run is drawn by itself.
+    // The current run always has a line of its own.
     let is_comparable = !is_running;
     view! {
         <li data-testid=format!("saved-{id}") title=id.clone()>

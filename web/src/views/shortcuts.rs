@@ -2,7 +2,7 @@
 
 use leptos::{html, prelude::*};
 
-/// Keys, where they work, and what they do.
+/// Keys, the places in which they work, and their effects.
 const KEYS: [(&str, &str, &str); 13] = [
     ("?", "anywhere", "show this sheet"),
     ("Escape", "this sheet", "close it"),
@@ -24,11 +24,11 @@ const KEYS: [(&str, &str, &str); 13] = [
 pub(crate) fn Shortcuts() -> impl IntoView {
     let dialog = NodeRef::<html::Dialog>::new();
     let show = move || {
-        // It fails only for a dialog that is open, which stays so.
+        // It fails only if the dialog is open already.
         dialog.get_untracked().into_iter().for_each(|dialog| _ = dialog.show_modal());
     };
     let close = move |_| dialog.get_untracked().into_iter().for_each(|dialog| dialog.close());
-    // It lives as long as the page.
+    // The listener lives as long as the page.
     let _ = window_event_listener(leptos::ev::keydown, move |event| {
         let is_typing = event_target::<web_sys::Element>(&event).matches("input, textarea, select").unwrap_or(false);
         if event.key() == "?" && !is_typing {

@@ -9,16 +9,16 @@ use crate::{
     state::{Action, Field, RunSchema, Texts},
 };
 
-/// What the fields of a form share.
+/// The state that the fields of a form share.
 #[derive(Clone)]
 struct Form {
     schema: Arc<RunSchema>,
     texts: RwSignal<Texts>,
     /// Words that a field must have to be shown.
     search: RwSignal<String>,
-    /// Are only fields shown that were changed?
+    /// True if only changed fields are shown.
     only_changed: RwSignal<bool>,
-    /// What is wrong with the texts, by the schema or by the hub's reply.
+    /// The errors in the texts, by the schema or by the hub's reply.
     errors: Memo<Vec<String>>,
 }
 
@@ -27,7 +27,7 @@ impl Form {
         self.texts.with(|texts| texts.get(path).is_some_and(|text| self.schema.is_changed(path, text, texts)))
     }
 
-    /// The paths of all fields that were changed.
+    /// Returns the paths of all changed fields.
     fn changed(&self) -> Vec<String> {
         self.texts.with(|texts| {
             let changed = texts.iter().filter(|(path, text)| self.schema.is_changed(path, text, texts));
@@ -53,7 +53,7 @@ impl Form {
     }
 }
 
-/// Asks for a run, once the hub or the trainer has told its settings.
+/// A form that starts a run; present once the hub or the trainer has sent the schema of its settings.
 #[component]
 pub(crate) fn StartRunForm() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -61,14 +61,14 @@ pub(crate) fn StartRunForm() -> impl IntoView {
     move || form.get().map(|(schema, linked, _)| view! { <SettingsForm schema linked/> })
 }
 
-/// Shows a field for each setting, and what is wrong with one.
+/// A field for each setting, and the errors in their texts.
 #[component]
 fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     let store = expect_context::<Store>();
     let texts = RwSignal::new(schema.first_texts(&linked));
     let checked = schema.clone();
     let refusal = store.select(|state| state.start_error.clone());
-    // A refusal is about the texts that were sent.
+    // A refusal holds only for the texts that were sent.
     let sent = RwSignal::new(Texts::new());
     let refused = move |texts: &Texts| refusal.get().filter(|_| sent.with(|sent| sent == texts));
     let wrong = move |texts: &Texts| checked.settings(texts).err().unwrap_or_else(|| Vec::from_iter(refused(texts)));
@@ -83,7 +83,7 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
                 sent.set(texts.get_untracked());
                 store.act(Action::Start(settings));
             }
-            // What is wrong is said already.
+            // The errors are shown already.
             Err(_) => focus_wrong_field(),
         }
     };
@@ -110,7 +110,7 @@ fn SettingsForm(schema: Arc<RunSchema>, linked: Texts) -> impl IntoView {
     }
 }
 
-/// Search, presets, and what was changed.
+/// The search, the presets, and a filter for changed fields.
 #[component]
 fn Tools(form: Form) -> impl IntoView {
     let Form { schema, texts, search, only_changed, .. } = form.clone();
@@ -122,7 +122,7 @@ fn Tools(form: Form) -> impl IntoView {
         move |event: leptos::ev::Event| {
             let index = event_target_value(&event).parse::<usize>().ok();
             let Some((env, algorithm)) = index.and_then(|index| choices.get(index)) else { return };
-            // A preset holds for fields that are empty.
+            // A preset holds for empty fields only.
             texts.update(|texts| texts.retain(|path, _| path == "seed"));
             form.set("algorithm", algorithm.clone());
             form.set("env", env.clone());
@@ -183,7 +183,7 @@ fn Section(title: String, fields: Vec<Field>, form: Form) -> impl IntoView {
     }
 }
 
-/// A setting: empty for its default, which it shows.
+/// The field of a setting; an empty one shows the default.
 #[component]
 fn SettingField(field: Field, form: Form) -> impl IntoView {
     let (id, path, help) = (format!("start-{}", field.path), field.path.clone(), field.help.clone());

@@ -1,4 +1,4 @@
-//! How busy the hosts are.
+//! The load of the hosts.
 
 use leptos::prelude::*;
 use rollmesh_core::protocol::message::HostReport;

@@ -1,4 +1,4 @@
-//! What a run in this tab has come to.
+//! The result of a run in this tab.
 
 use leptos::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::{
     state::{Action, State},
 };
 
-/// The hash of the weights next to the command that proves it, and the policy as files.
+/// The hash of the weights with the command that reproduces it, and the policy as files.
 #[component]
 pub(crate) fn TabResult() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -52,7 +52,7 @@ pub(crate) fn TabResult() -> impl IntoView {
     }
 }
 
-/// The hash of a run that has ended, and the command that gives the same.
+/// Returns the hash of a run that has ended, and the command that reproduces it.
 fn proof(state: &State) -> Option<(String, String)> {
     let run = state.run.as_ref()?;
     let hash = state.tab_run.hash_of(run)?;

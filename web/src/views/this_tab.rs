@@ -1,4 +1,4 @@
-//! This tab at work for the hub.
+//! The work of this tab for the hub.
 
 use leptos::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::{
     state::{Action, State, TabEvaluator, TabStatus},
 };
 
-/// Join or evaluate, see what one contributes, leave.
+/// Controls to join, evaluate and leave, with the contribution of this tab.
 #[component]
 pub(crate) fn ThisTab() -> impl IntoView {
     let store = expect_context::<Store>();
@@ -46,7 +46,7 @@ pub(crate) fn ThisTab() -> impl IntoView {
                     })}
                 </div>
             </Show>
-            // Who is refused finds what was typed.
+            // Hidden instead of removed, so that the typed values are kept if the hub refuses.
             <div hidden=move || !is_out.get()>
                 <EvaluateForm/>
             </div>
@@ -100,7 +100,7 @@ fn Sampling() -> impl IntoView {
 
 #[component]
 fn Evaluating(
-    /// What this tab is.
+    /// The evaluation worker of this tab.
     evaluator: TabEvaluator,
 ) -> impl IntoView {
     view! {
@@ -121,9 +121,9 @@ fn Evaluating(
 fn Line(
     /// Name for tests.
     id: &'static str,
-    /// What it is.
+    /// Its name.
     name: &'static str,
-    /// How it is written.
+    /// Its value as text.
     value: fn(&TabStatus) -> String,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -152,7 +152,7 @@ fn tone(state: &State) -> &'static str {
     }
 }
 
-/// As many workers as this machine has cores, at least one.
+/// Returns the number of cores of this machine, which limits the workers of the tab; at least 1.
 fn cores() -> u32 {
     window().navigator().hardware_concurrency().max(1.0) as u32
 }

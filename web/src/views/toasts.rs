@@ -1,4 +1,4 @@
-//! Messages that come and go.
+//! Temporary messages.
 
 use leptos::prelude::*;
 

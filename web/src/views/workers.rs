@@ -73,7 +73,7 @@ fn Row(
     id: u32,
     /// The workers of this tab.
     of_tab: RwSignal<Vec<u32>>,
-    /// Whether the hub executes runs.
+    /// True if the hub executes runs.
     has_runs: RwSignal<bool>,
 ) -> impl IntoView {
     let store = expect_context::<Store>();
@@ -160,21 +160,21 @@ fn Row(
     }
 }
 
-/// Device and version, as far as they are known.
+/// Returns the device and the version, as far as they are known.
 fn build(state: &State, id: u32) -> String {
     let device = state.workers.get(&id).map(|row| row.device.clone());
     let version = state.monitoring.host(id).map(|host| host.version.clone());
     [device, version].into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
 }
 
-/// A line of the latest rates, from 0 to the greatest one, in a box of 60 by 160 that grows from the right. Whole numbers are
-/// written several times as fast as others.
+/// Returns the path of a line of the latest rates, from 0 to the greatest one, in a box of 60 by 160 that grows from
+/// the right. Whole numbers are written several times as fast as others.
 fn sparkline(rates: impl ExactSizeIterator<Item = f32> + Clone) -> String {
     let most = rates.clone().fold(1.0_f32, f32::max);
     let (first, mut line) = (60_usize.saturating_sub(rates.len()), String::new());
     for (index, rate) in rates.enumerate() {
         let (pen, x, y) = (if index == 0 { 'M' } else { 'L' }, first + index, 150.0 - rate / most * 140.0);
-        // Strings take all that is written.
+        // Writing to a string cannot fail.
         let _ = write!(line, "{pen}{x} {}", y as i32);
     }
     line

@@ -116,7 +116,7 @@ impl RunLoop {
         self.disturbances = self.disturbances.max(disturbances);
     }
 
-    /// True if the run's own worker samples on a thread of its own, which new weights reach at any time.
+    /// Returns whether the run's own worker samples on a thread of its own, which new weights reach at any time.
     #[must_use]
     pub fn samples_ahead(&self) -> bool {
         let rollout = &self.config.rollout;

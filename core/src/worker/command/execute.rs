@@ -41,7 +41,7 @@ impl RolloutWorker {
             Command::State => Answer::State(self.save()?),
             Command::SetState(state) => done(self.restore(&state))?,
             Command::SamplerState => Answer::State(self.sampler_state()?),
-            Command::SetSamplerState(state) => done(self.set_sampler_state(&state).map(drop))?,
+            Command::SetSamplerState(state) => done(self.set_sampler_state(&state))?,
             Command::SetupDataParallel(config) => done(self.setup_data_parallel(&config))?,
             Command::Metrics => Answer::Metrics(Box::new(self.metrics())),
             Command::AddPolicy { id, policy, state, roles } => {

@@ -220,25 +220,30 @@ impl RolloutWorker {
         Ok(encoding::encode(&SamplerState { position, lost_episodes }))
     }
 
+    /// Returns the number of episodes that were open at a [state](Self::sampler_state) and cannot be continued there: their
+    /// slots begin the next ones. `None` for invalid bytes.
+    #[must_use]
+    pub fn lost_episodes(state: &[u8]) -> Option<u64> {
+        encoding::decode(state).map(|SamplerState { lost_episodes, .. }| lost_episodes)
+    }
+
     /// Resumes sampling and reading at a [state](Self::sampler_state) of a worker with the same settings. A sample in
-    /// progress is dropped. Returns the number of episodes that were open there and cannot be continued: their slots begin
-    /// the next ones.
+    /// progress is dropped.
     ///
     /// # Errors
     /// [`RolloutError::State`] for invalid bytes, and for an input that can only be read from its beginning;
     /// [`RolloutError::Sample`] for a state of other settings.
-    pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<u64, RolloutError> {
+    pub fn set_sampler_state(&mut self, state: &[u8]) -> Result<(), RolloutError> {
         self.check_running()?;
-        let SamplerState { position, lost_episodes } = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
+        let SamplerState { position, .. } = encoding::decode(state).ok_or(WorkerStateError::NotAState)?;
         match position {
-            Some(position) if self.parts.opened.offline => self.set_input_position(&position)?,
-            None if self.parts.opened.offline => return Err(WorkerStateError::NoPosition.into()),
+            Some(position) if self.parts.opened.offline => self.set_input_position(&position),
+            None if self.parts.opened.offline => Err(WorkerStateError::NoPosition.into()),
             position => {
                 self.restore_sampler(position.as_ref())?;
-                self.give_up_sample()?;
+                self.give_up_sample()
             }
         }
-        Ok(lost_episodes)
     }
 
     /// Returns the position of the worker's own sampler.

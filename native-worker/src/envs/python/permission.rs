@@ -52,7 +52,7 @@ impl PythonPermission {
         self
     }
 
-    /// Returns how the names of allowed environments begin: the patterns up to their first special character.
+    /// Returns the beginnings of the names of allowed environments: the patterns up to their first special character.
     pub(crate) fn beginnings(&self) -> BTreeSet<&str> {
         self.0.iter().filter_map(|pattern| pattern.split(['*', '?', '[']).next()).collect()
     }

@@ -20,7 +20,7 @@ use rollmesh_core::{
     policy::{PolicyError, Postprocessing},
     run::{InputSource, PolicyConfig, RunConfig},
     weights::Weights,
-    worker::{DataParallelConfig, RolloutConfig, RolloutError, WorkerStateError},
+    worker::{DataParallelConfig, RolloutConfig, RolloutError, RolloutWorker, WorkerStateError},
 };
 use serde::{Deserialize, Serialize};
 
@@ -225,7 +225,8 @@ impl LocalWorker {
         if saved != now {
             return Err(LearnError::Rows(format!("the run was saved with {saved} workers and is resumed with {now}")));
         }
-        self.lost_episodes = self.rows.set_sampler_states(samplers)?;
+        self.lost_episodes = samplers.iter().flatten().filter_map(|state| RolloutWorker::lost_episodes(state)).sum();
+        self.rows.set_sampler_states(samplers)?;
         self.read = ReadMetrics::counted(blackholed_env_steps, corrupt_lines);
         Ok(())
     }

@@ -128,7 +128,7 @@ pub(crate) struct Run {
     old_output: Option<OutputPlace>,
     /// True if only the first rows of the last batch's fragments were taken.
     is_last_batch_cut: bool,
-    /// What a run without a learner has handed out; `None` for one with a learner or a caller.
+    /// The rows that a run without a learner has handed out; `None` for one with a learner or a caller.
     taken: Option<TakenRows>,
     /// Snapshots after the iterations to which it may have to roll back.
     snapshots: BTreeMap<u64, Snapshot>,

@@ -1,4 +1,4 @@
-//! The connection to a hub, and what is asked of it.
+//! The connection to a hub, and requests to it.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn without_a_hub_this_tab_trains_until_one_appears() {
     let message = Message::StartRun(StartRun { request: 1, settings: "{}".into() });
     assert_eq!(reduce(&mut state, Event::Act(start.clone())), [Effect::Send(Box::new(message))]);
 
-    // What was asked of the trainer is answered, whatever becomes of the hub.
+    // Requests to the trainer stay pending when the connection to the hub fails.
     assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Operator)]);
     assert_eq!(reduce(&mut state, Event::Closed { random: 0 }), [retry_in(400)]);
     assert!(state.requests.is_waiting(&start));
@@ -65,7 +65,7 @@ fn unseen_hub_is_retried_a_few_times_and_a_lost_one_forever() {
         assert!(tries < 100);
     }
     assert_eq!(tries, 12);
-    // The page is shown again, or is given another token.
+    // A page that becomes visible or receives another token tries again.
     assert_eq!(reduce(&mut state, Event::Woke), [connect(Role::Operator)]);
     assert!(!closed(&mut state));
     assert_eq!(reduce(&mut state, Event::TokenFound), [connect(Role::Operator)]);
@@ -145,7 +145,7 @@ fn lines_of_another_hub_take_the_place_of_as_many_of_the_one_before() {
 fn messages_touch_the_workers_that_they_change() {
     let mut state = after([Event::Started { token: true }, welcome(), worker(3), worker(5)]);
     let log = |worker| Message::WorkerLog(WorkerLog { worker, ..WorkerLog::default() });
-    // As many logs as are kept: the next one evicts that of worker 1,000.
+    // The number of logs reaches its limit: the next one evicts that of worker 1,000.
     (1_000..1_256).for_each(|worker| _ = reduce(&mut state, Event::Received(log(worker))));
     state.take_touched();
     for (message, touched) in [
@@ -189,7 +189,7 @@ fn a_token_that_is_no_operators_may_be_a_viewers() {
     assert_eq!(reduce(&mut state, refused()), [connect(Role::Viewer)]);
     reduce(&mut state, welcome());
     assert!(state.is_online() && state.is_viewer);
-    // It stays one when the hub is away for a while.
+    // The page stays a viewer while the hub is unreachable.
     reduce(&mut state, Event::Closed { random: 0 });
     assert_eq!(reduce(&mut state, Event::RetryDue), [connect(Role::Viewer)]);
     // Another token may be an operator's.

@@ -1,4 +1,4 @@
-//! What a hub reports of its run and its workers.
+//! Reports of a hub about its run and its workers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The run in this tab, and this tab at work for a hub.
+//! The run in this tab, and the work of this tab for a hub.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn tab_shows_why_it_is_unable_and_stays() {
     assert_eq!((state.tab.job(), state.tab.total()), (Some(&TabJob::Sample), Some(status)));
 }
 
-/// Lets the tab join with Web Workers more, and gives it their token; returns the numbers of those that start.
+/// Lets the tab join with more Web Workers, and gives it their token; returns the numbers of those that start.
 fn join(state: &mut State, request: u32, workers: u32) -> Vec<u32> {
     let effects = reduce(state, Event::Act(Action::Join { workers }));
     assert_eq!(effects, [send(Message::WorkerTokenRequest(Request { request }))]);
@@ -41,7 +41,7 @@ fn this_tab_joins_with_several_workers_which_leave_one_by_one_or_all() {
 
     let leave = |state: &mut State, worker| reduce(state, Event::Act(Action::Leave { worker }));
     assert_eq!(leave(&mut state, Some(2)), [Effect::StopTab { worker: 2 }]);
-    // It was posted before its end.
+    // The Web Worker posted this before its end.
     reduce(&mut state, Event::Tab { worker: 2, status: sampling(64, 7.0) });
     assert_eq!((state.tab.count(), state.tab.latest()), (3, Some(4)));
     assert_eq!(join(&mut state, 3, 1), [2], "the lowest free number");
@@ -78,12 +78,12 @@ fn this_tab_evaluates_under_a_name_with_a_token_of_its_own() {
     assert_eq!(ended[..2], [Effect::StopTab { worker: 1 }, revoked(2)]);
     let said = state.toasts.last().map(|toast| toast.text.as_str());
     assert_eq!(said, Some("This tab no longer evaluates: the name 'judge' is taken"));
-    // A hub that gives no token.
+    // The hub refuses a token.
     reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
     reduce(&mut state, reply(3, "there are 64 tokens already"));
     assert_eq!((state.tab.is_out(), state.tab_token), (true, None));
 
-    // Its token goes with it, as soon as a hub hears of that, once.
+    // The token of a tab that leaves is revoked once, as soon as a hub is connected.
     let token_of = |request| Event::Received(Message::NewToken(NewToken { request, role, expires: 0, token }));
     reduce(&mut state, Event::Act(Action::Evaluate(judge.clone())));
     reduce(&mut state, token_of(4));
@@ -101,7 +101,7 @@ fn this_tab_evaluates_under_a_name_with_a_token_of_its_own() {
     reduce(&mut state, Event::RetryDue);
     assert!(reduce(&mut state, welcome()).contains(&revoked(7)));
     assert!(!reduce(&mut state, welcome()).contains(&revoked(8)));
-    // Who leaves before it comes has no use for it either.
+    // A token that arrives after the tab has left is revoked, too.
     reduce(&mut state, Event::Act(Action::Evaluate(judge)));
     reduce(&mut state, Event::Act(Action::Leave { worker: None }));
     assert_eq!(reduce(&mut state, token_of(8)), [revoked(9)]);
@@ -182,12 +182,12 @@ fn a_trainer_that_fails_is_shown_and_replaced_unless_it_would_fail_again() {
     reduce(&mut state, trainer(row));
     let failed = || Event::TrainerFailed("out of memory".into());
     assert_eq!(reduce(&mut state, failed()), [Effect::StartTrainer]);
-    // Its workers have ended with it.
+    // The trainer's workers have ended with it.
     assert!(state.workers.is_empty() && state.places.is_empty());
     assert_eq!((&state.ledger, state.monitoring.logs().next()), (&None, None));
     let run = state.run.clone().expect("a run");
     assert_eq!((state.phase(), run.error.as_str()), (Phase::Failed, "out of memory"));
-    // Without a run, too, it is replaced once it has come up.
+    // Without a run, too, a failed trainer is replaced if it had started.
     reduce(&mut state, trainer(schema()));
     let effects = reduce(&mut state, failed());
     assert!(matches!(effects[..], [Effect::StartTrainer, Effect::ExpireToast { .. }]), "{effects:?}");

@@ -65,8 +65,10 @@ fn batches_that_wait_for_the_next_sample_are_part_of_the_state() {
         restored.set_sampler_state(&saved.sampler_state().unwrap()).unwrap();
         let again = restored.sampler_state().unwrap();
         assert_eq!(again, saved.sampler_state().unwrap());
+        assert_eq!(RolloutWorker::lost_episodes(&again), Some(0));
         for end in [1, again.len() / 2, again.len() - 1] {
             assert!(worker().set_sampler_state(&again[..end]).is_err(), "{end} bytes");
+            assert_eq!(RolloutWorker::lost_episodes(&again[..end]), None);
         }
     }
     for _ in 0..7 {
