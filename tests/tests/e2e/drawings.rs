@@ -1,4 +1,4 @@
-//! What the page draws of a hub's peers, workers and ledger.
+//! Drawings of a hub's peers, workers and ledger on the page.
 
 use rollmesh_core::{
     group::Ledger,

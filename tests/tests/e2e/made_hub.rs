@@ -58,7 +58,7 @@ impl MadeHub {
     }
 }
 
-/// What the page asks is not answered.
+/// Reads the requests of the page and answers none.
 async fn ignore(mut from_page: SplitStream<Socket>) {
     while from_page.next().await.is_some() {}
 }
